@@ -382,9 +382,7 @@ class _Session:
             fields = {"payload": payload, **fields}  # a field of that name has the wrong type
         elif payload:
             raise DeviceError(f"{operation} takes no payload; it got {len(payload)} bytes")
-        if {name: type(value) for name, value in fields.items()} != types:
-            wanted = ", ".join(f"{name}: {kind.__name__}" for name, kind in types.items())
-            raise DeviceError(f"{operation} takes the fields {wanted}; see {_short(fields)}")
+        _check_fields(operation, fields, types)
         answer: _Answer = getattr(self, operation)(**fields)
         return ({}, answer) if isinstance(answer, bytes) else (answer or {}, b"")
 
@@ -495,6 +493,12 @@ def _operations() -> dict[str, dict[str, type]]:
     for types in found.values():
         del types["return"]
     return found
+
+
+def _check_fields(operation: str, fields: dict[str, Any], types: dict[str, type]) -> None:
+    if {name: type(value) for name, value in fields.items()} != types:
+        wanted = ", ".join(f"{name}: {kind.__name__}" for name, kind in types.items())
+        raise DeviceError(f"{operation} takes the fields {wanted}; see {_short(fields)}")
 
 
 def _error(error: VTAError) -> dict[str, str]:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, SupportsFloat
+from typing import Any, SupportsFloat
 
 import numpy as np
 
 from vtaops.base.errors import DeviceError, VTAError
 from vtaops.base.shapes import Array, Bytes
 from vtaops.machine.config import DRAM_BYTES
-
-if TYPE_CHECKING:
-    from vtaops.runtime.device import DeviceBuffer
 
 
 def as_integer(
@@ -61,23 +58,6 @@ def as_nbytes(value: object) -> int:
         If it is not positive, or exceeds the address space.
     """
     return as_integer("the size of a buffer in bytes", value, 1, DRAM_BYTES)
-
-
-def as_extent(buffer: DeviceBuffer, nbytes: object, offset: object = 0) -> tuple[int, int]:
-    """Return the size and offset of a buffer access in bytes.
-
-    Raises
-    ------
-    DeviceError
-        If the access exceeds the buffer.
-    """
-    size = as_integer("the number of bytes to read or write", nbytes, 0, DRAM_BYTES)
-    start = as_integer("the offset in bytes", offset, 0, DRAM_BYTES)
-    if start + size > buffer.nbytes:
-        raise DeviceError(
-            f"{size} bytes at offset {start} exceed a buffer of {buffer.nbytes} bytes"
-        )
-    return size, start
 
 
 def as_bytes(data: Array) -> Bytes:

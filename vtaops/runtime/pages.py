@@ -10,8 +10,8 @@ import numpy as np
 
 from vtaops.base.errors import BufferLost, DeviceError, NoRoom
 from vtaops.base.shapes import ceil_div
-from vtaops.machine.config import INSTRUCTION_BYTES, PAGE_BYTES
-from vtaops.runtime.arguments import as_extent
+from vtaops.machine.config import DRAM_BYTES, INSTRUCTION_BYTES, PAGE_BYTES
+from vtaops.runtime.arguments import as_integer
 from vtaops.runtime.device import DeviceBuffer
 
 
@@ -59,7 +59,12 @@ class Blocks:
         block = self._known(buffer)
         if block.generation != self.generation:
             raise BufferLost("the board lost this buffer; load the program again")
-        as_extent(block, nbytes, offset)
+        size = as_integer("the number of bytes to read or write", nbytes, 0, DRAM_BYTES)
+        start = as_integer("the offset in bytes", offset, 0, DRAM_BYTES)
+        if start + size > block.nbytes:
+            raise DeviceError(
+                f"{size} bytes at offset {start} exceed a buffer of {block.nbytes} bytes"
+            )
         return block
 
     def remove(self, buffer: DeviceBuffer) -> Block:
