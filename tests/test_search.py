@@ -181,7 +181,7 @@ def test_the_command_measures_on_a_board():
 
 def test_a_candidate_that_fails_is_told_and_left_out():
     with serving() as server:
-        server.board.faults.inject(Fault.CRASH)
+        server.board.faults.inject(Fault.CORRUPT_REQUEST, after=3)  # behind the login
         result = CliRunner().invoke(app, [*TUNE, "--device", server.address])
     assert result.exit_code == 0, result.output
     assert result.stderr.count("a candidate failed on") == 1

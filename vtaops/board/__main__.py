@@ -79,8 +79,8 @@ def _serve(options: argparse.Namespace) -> None:
 def _inject(options: argparse.Namespace, faults: Faults | None) -> None:
     """Inject the requested faults; hardware boards do not support any."""
     if faults is not None:
-        for fault, after in options.fault:
-            faults.inject(fault, after)
+        for fault in options.fault:
+            faults.inject(Fault(fault))
 
 
 def _parser(programs: Mapping[str, str]) -> argparse.ArgumentParser:
@@ -141,20 +141,10 @@ def _parser(programs: Mapping[str, str]) -> argparse.ArgumentParser:
         "--fault",
         action="append",
         default=[],
-        type=_fault,
-        metavar="FAULT[:N]",
-        help=f"inject a fault once, after N occasions for it (default 0); may be given "
-        f"several times: {', '.join(fault.value for fault in Fault)}",
+        choices=[fault.value for fault in Fault],
+        help="inject a fault once; may be given several times",
     )
     return parser
-
-
-def _fault(text: str) -> tuple[Fault, int]:
-    name, _, after = text.partition(":")
-    known = [fault.value for fault in Fault]
-    if name not in known or not (after or "0").isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(known)}, or has a bad N")
-    return Fault(name), int(after or 0)
 
 
 def _virtual_board(options: argparse.Namespace, faults: Faults) -> VirtualBoard:

@@ -35,7 +35,7 @@ from vtaops.base.files import read_file
 MAX_BYTES = 64 << 20
 """Maximum size of a file; bitstreams of the boards are smaller."""
 
-_MAGIC = bytes.fromhex("0ff00ff00ff00ff000")
+_START = bytes.fromhex("0009 0ff00ff00ff00ff000 0001")
 _TEXT_FIELDS = (b"a", b"b", b"c", b"d")
 _SYNC_WORD = bytes.fromhex("aa995566")
 _SYNC_WITHIN = 4096  # the synchronisation word is near the start of the data
@@ -73,7 +73,7 @@ class BitFile:
 
     def to_bytes(self) -> bytes:
         """Return the bytes of the ``.bit`` file."""
-        out = struct.pack(">H", len(_MAGIC)) + _MAGIC + struct.pack(">H", 1)
+        out = _START
         texts = (self.design, self.part, self.date, self.time)
         for tag, text in zip(_TEXT_FIELDS, texts, strict=True):
             content = text.encode("ascii") + b"\0"
@@ -112,10 +112,9 @@ def parse_bit_file(content: bytes) -> BitFile:
     """
     if len(content) > MAX_BYTES:
         raise DeviceError(f"the bitstream has {len(content)} bytes; the limit is {MAX_BYTES}")
-    start = struct.pack(">H", len(_MAGIC)) + _MAGIC + struct.pack(">H", 1)
-    if content[: len(start)] != start:
+    if not content.startswith(_START):
         raise DeviceError("this is not a .bit file: it does not start with the header of one")
-    offset, texts = len(start), []
+    offset, texts = len(_START), []
     for tag in _TEXT_FIELDS:
         text, offset = _text(content, offset, tag)
         texts.append(text)

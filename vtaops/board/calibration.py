@@ -185,9 +185,9 @@ def _overhead(model: np.ndarray, wanted: np.ndarray) -> float:
 
 def _lowest(cost: Callable[[float], float], low: float, high: float, steps: int) -> float:
     """Return the minimum of a unimodal function; each step halves the interval."""
-    known = cache(cost)
+    known: Callable[[float], float] = cache(cost)
     for _ in range(steps):
         points = np.linspace(high, low, 5).tolist()  # of equal points the higher
         place = points.index(min(points, key=known))
         high, low = points[max(place - 1, 0)], points[min(place + 1, 4)]
-    return min(points, key=known)
+    return float(min(points, key=known))

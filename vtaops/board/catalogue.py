@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
-from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from vtaops.base.data import data_directory
 from vtaops.base.errors import DeviceError
 from vtaops.base.files import is_file
 from vtaops.board.bitfile import MAX_BYTES, check_part, read_bit_file
-from vtaops.board.download import HTTPS_ONLY, download
+from vtaops.board.download import download
 from vtaops.hardware.registers import RegisterMap
 from vtaops.machine.config import ISA_VERSION, TARGETS, HardwareConfig
 
@@ -132,7 +130,6 @@ class Catalogue:
         name: str,
         *,
         timeout: float = 600.0,
-        schemes: Collection[str] = HTTPS_ONLY,
     ) -> Path:
         """Download a bitstream into the cache unless an intact copy is there; return its path.
 
@@ -142,8 +139,6 @@ class Catalogue:
             Id of the bitstream.
         timeout : float
             Time limit of the download in seconds.
-        schemes : collection of str
-            URL schemes that are followed.
 
         Raises
         ------
@@ -163,9 +158,7 @@ class Catalogue:
             path,
             sha256=entry.sha256,
             max_bytes=entry.nbytes or MAX_BYTES,
-            check=partial(_check_file, entry),
             timeout=timeout,
-            schemes=schemes,
         )
         return path
 

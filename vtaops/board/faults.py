@@ -26,10 +26,6 @@ class Fault(str, Enum):
     """The next transfer to the board has a flipped bit."""
     CORRUPT_REPLY = "corrupt-reply"
     """The next response from the board has a flipped bit."""
-    STALL_REPLY = "stall-reply"
-    """The board stops responding on this connection."""
-    CRASH = "crash"
-    """The code that serves the next request fails unexpectedly."""
 
 
 class Faults:
@@ -73,13 +69,9 @@ class FaultyConnection(Connection):
     def __init__(self, stream: socket.socket, faults: Faults) -> None:
         super().__init__(stream)
         self._faults = faults
-        self._stalled = False
 
     def send_raw(self, data: bytes, *, deadline: float) -> None:
         take = self._faults.take
-        self._stalled = self._stalled or take(Fault.STALL_REPLY)
-        if self._stalled:
-            return
         if take(Fault.DROP_REPLY):
             super().send_raw(data[: len(data) // 2], deadline=deadline)
             self.shutdown()

@@ -86,7 +86,7 @@ class LinuxBoard:
     def release(self, block: Block) -> None:
         """Free the block of an array."""
         with self._lock:
-            self._pages.free(block)
+            self._pages.remove(block)
 
     def MMIO(self, base_addr: int, length: int) -> LinuxRegisters:  # noqa: N802 (PYNQ's name)
         """Map a page of registers."""

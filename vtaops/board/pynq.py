@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -43,8 +43,7 @@ from vtaops.machine.config import (
 from vtaops.machine.isa import Encoding, Load
 from vtaops.runtime import arguments
 from vtaops.runtime.device import DeviceBuffer
-from vtaops.runtime.instruction_check import BoardDevice
-from vtaops.runtime.launches import RelaunchingDevice
+from vtaops.runtime.instruction_check import BoardDevice, finish, poll
 from vtaops.runtime.pages import Block, Blocks, whole_pages
 
 NOT_PROGRAMMED = "no bitstream is programmed in the logic of the board (vtaops flash)"
@@ -52,7 +51,6 @@ NOT_PROGRAMMED = "no bitstream is programmed in the logic of the board (vtaops f
 _BUSY_POLLS = 200  # before the CPU is yielded between polls
 _POLL_SECONDS = 100e-6
 _INTERRUPT_SECONDS = 10e-3  # after which the registers are read regardless
-_FAILED_POLLS = 50  # in a row; units may be idle briefly between two instructions
 _CLEAR_SECONDS = 1.0  # for one instruction that does nothing
 
 
@@ -94,24 +92,6 @@ def pynq_package() -> PynqInterface:
 
 
 DEFAULT_CLOCK_MHZ = 100.0
-
-
-class Launched(NamedTuple):
-    """What a run on the board did.
-
-    Attributes
-    ----------
-    number : int
-        The number of this launch.
-    left_out : int
-        Leading instructions that it did not execute.
-    performance : TsimPerformance or None
-        The logic's counters for this run; None if the logic has none.
-    """
-
-    number: int
-    left_out: int
-    performance: TsimPerformance | None
 
 
 class Accelerator:
@@ -174,6 +154,7 @@ class Accelerator:
         self._bitstream: Path | None = None
         self._registers: ControlRegisters | None = None
         self._stuck = False
+        self._polls = 0  # of this wait
         self._counted: TsimPerformance | None = None  # the counters after the last run
         self._clearing: Any = None  # instructions that only clear the done flag
         self._launches = 0  # also counts bitstreams: each leaves other things in the scratchpads
@@ -231,8 +212,16 @@ class Accelerator:
 
     def launch(
         self, insn_address: int, count: int, timeout: float, pinned: int = 0, since: int = -1
-    ) -> Launched:
-        """Run instructions until FINISH; see `vtaops.runtime.device.HoldingDevice.relaunch`."""
+    ) -> tuple[int, int, TsimPerformance | None]:
+        """Run instructions until FINISH; see `PynqDevice.relaunch`.
+
+        Returns
+        -------
+        number, left_out : int
+            The number of this launch, and the leading instructions that it did not execute.
+        performance : TsimPerformance or None
+            The logic's counters for this run; None if the logic has none.
+        """
         deadline = time.monotonic() + timeout
         with self._turn(timeout):
             registers = self._ready()
@@ -244,20 +233,16 @@ class Accelerator:
                 if registers.finish_is_sticky and registers.finished():
                     self._clear_finish(registers)
                 registers.start(insn_address, count)
-                finished = self._wait(registers, True, deadline)
-                failure = registers.failure()  # a run that reached FINISH may have failed too
-                before, self._counted = self._counted, registers.performance()
-            if failure or not finished:
-                self._stuck = True
-            if failure:
-                raise DeviceError(f"the run on the board failed: {failure}")
-            if not finished:
-                raise DeviceTimeout(
-                    f"the board did not reach FINISH within {timeout} s; the logic is programmed "
-                    f"again before the next run"
-                )
+                self._polls = 0
+                try:
+                    finish(registers, deadline, timeout, self._pause)
+                except DeviceError:
+                    self._stuck = True
+                    raise
+                finally:
+                    before, self._counted = self._counted, registers.performance()
             counted = self._counted - before if self._counted and before else None
-            return Launched(self._launches, left_out, counted)
+            return self._launches, left_out, counted
 
     def registers(self) -> dict[str, int]:
         """Return the readable control registers by name; empty without a bitstream.
@@ -328,23 +313,14 @@ class Accelerator:
             if self._stuck and self._bitstream is not None:
                 self.program(self._bitstream)
 
-    def _wait(self, registers: ControlRegisters, value: bool, deadline: float) -> bool:
-        """Wait until `finished` equals `value`; return False on timeout or hardware failure."""
-        polls = failures = 0
-        while registers.finished() is not value:
-            if self._closed.is_set():
-                self._stuck = True
-                self._check_open()
-            polls += 1
-            failures = failures + 1 if registers.failure() else 0
-            if time.monotonic() > deadline or failures == _FAILED_POLLS:
-                return registers.finished() is value
-            if polls > _BUSY_POLLS:
-                self._pause()
-        return True
-
     def _pause(self) -> None:
         """Leave the processor to others for a moment, or until the logic interrupts."""
+        if self._closed.is_set():
+            self._stuck = True
+            self._check_open()
+        self._polls += 1
+        if self._polls <= _BUSY_POLLS:
+            return
         if self._interrupt is None:
             time.sleep(_POLL_SECONDS)
         else:
@@ -362,7 +338,8 @@ class Accelerator:
             self._clearing[: image.size] = image
             self._clearing.flush()
         registers.start(int(self._clearing.physical_address), 1)
-        if not self._wait(registers, False, time.monotonic() + _CLEAR_SECONDS):
+        self._polls = 0
+        if not poll(registers, False, time.monotonic() + _CLEAR_SECONDS, self._pause):
             self._stuck = True
             raise DeviceTimeout(
                 f"the done flag of the run before did not clear within {_CLEAR_SECONDS} s; the "
@@ -370,7 +347,7 @@ class Accelerator:
             )
 
 
-class PynqDevice(RelaunchingDevice, BoardDevice):
+class PynqDevice(BoardDevice):
     """The VTA of this board behind the `Device` protocol.
 
     Several devices may share one `Accelerator`; each has its own buffers and counters.
@@ -476,11 +453,12 @@ class PynqDevice(RelaunchingDevice, BoardDevice):
                         block.dirty = False
             for block in self._blocks:
                 block.stale = True
-            launched = self._accelerator.launch(address, count, timeout, pinned, since)
-            self._statistics += self._counted(words[launched.left_out :])
-            if launched.performance is not None:
-                self._performance += launched.performance
-            return launched.number
+            number, left_out, performance = self._accelerator.launch(
+                address, count, timeout, pinned, since
+            )
+            self._statistics += self._counted(words[left_out:])
+            self._performance += performance or TsimPerformance()
+            return number
 
     def performance(self) -> TsimPerformance:
         """Return cycles by cause, counted by the logic since `reset_stats`.

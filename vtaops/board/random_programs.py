@@ -261,12 +261,7 @@ class _Writer:
         window = self.windows[memory][context]
         if memory == Memory.POST and self._chance(0.5):
             window = range(window.start + POST_ROWS, window.stop + POST_ROWS)
-        lacks = {
-            Memory.WGT: Feature.WEIGHT_PADDING,
-            Memory.ACC: Feature.ACC_PADDING,
-            Memory.ACC_8BIT: Feature.ACC_PADDING,
-        }.get(memory)
-        padded = memory != Memory.TABLE and (lacks is None or self.capabilities.has(lacks))
+        padded = self._may_pad(memory)
         for _ in range(_TRIES):
             block = replace(
                 load,
@@ -287,6 +282,14 @@ class _Writer:
             sram_base=window.start + self._integer(0, len(window) - block.sram_size),
             dram_base=source.start + self._integer(0, len(source) - _reach(block)),
         )
+
+    def _may_pad(self, memory: Memory) -> bool:
+        lacks = {
+            Memory.WGT: Feature.WEIGHT_PADDING,
+            Memory.ACC: Feature.ACC_PADDING,
+            Memory.ACC_8BIT: Feature.ACC_PADDING,
+        }.get(memory)
+        return memory != Memory.TABLE and (lacks is None or self.capabilities.has(lacks))
 
     def _usable(self, context: int) -> Ints:
         """Return the accumulators of a context that STORE may read."""
@@ -355,16 +358,22 @@ class _Writer:
         if not self.post_set:
             self.builder.add(Post())
             return
-        use_bias, use_scale = self._integer(0, 1), self._integer(0, 1)
         low, high = sorted(self._integer(-128, 127) for _ in range(2))
         fields = {
-            "use_bias": use_bias,
-            "use_scale": use_scale,
             "round_half": self._integer(0, 1),
             "zero_point": self._integer(-128, 127),
             "low": low if self._chance(0.5) else -128,
             "high": high if self._chance(0.5) else 127,
         }
+        fields |= self._random_rows(context)
+        if Memory.TABLE in self.sources and self._chance(0.5):
+            fields |= {"use_table": 1, "table_index": int(self.rng.choice(_split(TABLES)[context]))}
+        self.builder.add(Post(enable=1, **fields))
+
+    def _random_rows(self, context: int) -> dict[str, int]:
+        """Draw the scale that an instruction states, and the rows that it reads."""
+        use_bias, use_scale = self._integer(0, 1), self._integer(0, 1)
+        fields = {"use_bias": use_bias, "use_scale": use_scale}
         if not use_scale:
             fields |= {"multiplier": self._integer(0, 65535), "shift": self._integer(0, 47)}
         elif self.config.has(Extension.EXACT):
@@ -372,9 +381,7 @@ class _Writer:
         if use_bias or use_scale:  # up to 8 iterations of each loop
             fields["row"] = _split(POST_ROWS)[context].start + self._integer(0, 1)
             fields |= {f"row_factor_{loop}": self._integer(0, 1) for loop in ("out", "in")}
-        if Memory.TABLE in self.sources and self._chance(0.5):
-            fields |= {"use_table": 1, "table_index": int(self.rng.choice(_split(TABLES)[context]))}
-        self.builder.add(Post(enable=1, **fields))
+        return fields
 
     def _immediate(self, op: AluOp) -> int:
         """Draw an immediate; values that destroy the operands are rare."""

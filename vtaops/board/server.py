@@ -36,7 +36,7 @@ from vtaops.base.errors import (
 )
 from vtaops.base.temporary import TemporaryFolder
 from vtaops.board.bitfile import MAX_BYTES, check_part, parse_bit_file
-from vtaops.board.faults import Fault, Faults, FaultyConnection
+from vtaops.board.faults import Faults, FaultyConnection
 from vtaops.board.pynq import Accelerator, PynqDevice
 from vtaops.runtime.device import Closing, DeviceBuffer
 from vtaops.runtime.wire import (
@@ -373,9 +373,6 @@ class _Session:
             self._connection.send({"id": number, **answer}, data, deadline=deadline)
 
     def _execute(self, header: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
-        faults = self._server.faults
-        if faults is not None and faults.take(Fault.CRASH):
-            raise RuntimeError("a crash was injected")
         operation = str(header.get("op"))
         types = _operations().get(operation)
         if types is None:
@@ -385,9 +382,7 @@ class _Session:
             fields = {"payload": payload, **fields}  # a field of that name has the wrong type
         elif payload:
             raise DeviceError(f"{operation} takes no payload; it got {len(payload)} bytes")
-        if {name: type(value) for name, value in fields.items()} != types:
-            wanted = ", ".join(f"{name}: {kind.__name__}" for name, kind in types.items())
-            raise DeviceError(f"{operation} takes the fields {wanted}; see {_short(fields)}")
+        _check_fields(operation, fields, types)
         answer: _Answer = getattr(self, operation)(**fields)
         return ({}, answer) if isinstance(answer, bytes) else (answer or {}, b"")
 
@@ -498,6 +493,12 @@ def _operations() -> dict[str, dict[str, type]]:
     for types in found.values():
         del types["return"]
     return found
+
+
+def _check_fields(operation: str, fields: dict[str, Any], types: dict[str, type]) -> None:
+    if {name: type(value) for name, value in fields.items()} != types:
+        wanted = ", ".join(f"{name}: {kind.__name__}" for name, kind in types.items())
+        raise DeviceError(f"{operation} takes the fields {wanted}; see {_short(fields)}")
 
 
 def _error(error: VTAError) -> dict[str, str]:

@@ -53,23 +53,21 @@ class OpenTool:
     names : tuple of str
         Names of the program, or of the file.
     variable : str
-        Environment variable with the file's folder; empty for a program.
+        Environment variable with the folders in which it is searched.
     folders : tuple of str
-        Folders in which the file is otherwise searched.
+        Folders in which it is searched then.
     """
 
     title: str
     origin: str
     names: tuple[str, ...]
-    variable: str = ""
+    variable: str = "PATH"
     folders: tuple[str, ...] = ()
 
     def find(self) -> Path | None:
         """Return where it is."""
-        if not self.variable:
-            return next((Path(p) for name in self.names if (p := shutil.which(name))), None)
-        folder = os.environ.get(self.variable)
-        places = [Path(f, n) for f in (folder, *self.folders) if f for n in self.names]
+        folders = (*os.environ.get(self.variable, "").split(os.pathsep), *self.folders)
+        places = (Path(folder, name) for folder in folders if folder for name in self.names)
         return next((place for place in places if place.is_file()), None)
 
 

@@ -26,7 +26,6 @@ from vtaops.program import Buffer, Program
 from vtaops.program.region import Argument, Region, Stage
 from vtaops.runtime import Device, DeviceBuffer
 from vtaops.runtime.arguments import as_bytes
-from vtaops.runtime.device import PlacingDevice
 from vtaops.runtime.executor import Held
 
 Place = tuple[Argument, Buffer]
@@ -282,7 +281,7 @@ def _write(
     changed: npt.NDArray[np.int64],
 ) -> None:
     """Write the bytes of an image that have changed, or all if the device cannot."""
-    if not isinstance(device, PlacingDevice):
+    if not hasattr(device, "write_at"):
         device.write(memory, image)
         return
     for near in np.split(changed, np.flatnonzero(np.diff(changed) > NEAR) + 1):

@@ -8,8 +8,7 @@ import numpy as np
 
 from vtaops.base.errors import DeviceError, VTAError
 from vtaops.base.shapes import Array, Bytes
-from vtaops.machine.config import DRAM_BYTES, INSTRUCTION_BYTES
-from vtaops.runtime.device import DeviceBuffer
+from vtaops.machine.config import DRAM_BYTES
 
 
 def as_integer(
@@ -59,52 +58,6 @@ def as_nbytes(value: object) -> int:
         If it is not positive, or exceeds the address space.
     """
     return as_integer("the size of a buffer in bytes", value, 1, DRAM_BYTES)
-
-
-def as_launch(address: object, count: object, timeout: object) -> tuple[int, int, float]:
-    """Return the arguments of `vtaops.runtime.Device.launch`: address, instruction count, seconds.
-
-    Raises
-    ------
-    DeviceError
-        If one is out of range; the message names it.
-    """
-    return (
-        as_integer("the instruction address", address, 0, DRAM_BYTES - 1),
-        as_integer("the number of instructions", count, 0, DRAM_BYTES // INSTRUCTION_BYTES),
-        as_seconds(timeout),
-    )
-
-
-def as_pinned(pinned: object, since: object, count: int) -> tuple[int, int]:
-    """Return the further arguments of `vtaops.runtime.device.HoldingDevice.relaunch`.
-
-    Raises
-    ------
-    DeviceError
-        If one is out of range; the message names it.
-    """
-    return (
-        as_integer("the number of pinned loads", pinned, 0, count),
-        as_integer("the number of the launch before", since, -1, (1 << 63) - 1),
-    )
-
-
-def as_extent(buffer: DeviceBuffer, nbytes: object, offset: object = 0) -> tuple[int, int]:
-    """Return the size and offset of a buffer access in bytes.
-
-    Raises
-    ------
-    DeviceError
-        If the access exceeds the buffer.
-    """
-    size = as_integer("the number of bytes to read or write", nbytes, 0, DRAM_BYTES)
-    start = as_integer("the offset in bytes", offset, 0, DRAM_BYTES)
-    if start + size > buffer.nbytes:
-        raise DeviceError(
-            f"{size} bytes at offset {start} exceed a buffer of {buffer.nbytes} bytes"
-        )
-    return size, start
 
 
 def as_bytes(data: Array) -> Bytes:

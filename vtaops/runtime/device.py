@@ -8,19 +8,25 @@ A program runs through these calls in order: `alloc` for each of its buffers, th
 constants, micro-ops and instructions; for each run `write` for the inputs, `launch`, and `read`
 for the outputs; finally `free` for all buffers. Written data stay until their buffer is freed. A
 device that has lost them (a restarted board) raises `BufferLost`, and the program is loaded again.
+
+Three more methods are used where a device has them: ``write_cached(buffer, data)`` as `write`, for
+data that are likely to be written again; ``write_at(buffer, offset, data)``; and
+`ConfiguredDevice.relaunch`, if it knows whether its scratchpads still hold what a launch left.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from pathlib import Path
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar
 
 from vtaops.base.errors import ConfigError, DeviceError, UnsupportedError
 from vtaops.base.shapes import Array, Bytes
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.machine.capabilities import Capabilities, of_target
-from vtaops.machine.config import HardwareConfig
+from vtaops.machine.config import DRAM_BYTES, INSTRUCTION_BYTES, HardwareConfig
 from vtaops.program.statistics import Statistics
+from vtaops.runtime.arguments import as_integer, as_seconds
 
 Self = TypeVar("Self", bound="Closing")
 
@@ -128,6 +134,46 @@ class ConfiguredDevice(Closing):
     def config(self) -> HardwareConfig:
         return self._config
 
+    def launch(self, insn_address: int, count: int, timeout: float) -> None:
+        """Run a program; see `Device.launch`."""
+        self.relaunch(insn_address, count, timeout, pinned=0, since=-1)
+
+    def relaunch(
+        self, insn_address: int, count: int, timeout: float, *, pinned: int, since: int
+    ) -> int:
+        """Run a program, without its pinned loads if no other ran in between.
+
+        Parameters
+        ----------
+        insn_address, count, timeout
+            As `Device.launch`.
+        pinned : int
+            Leading instructions that are left out if the last launch was number `since`.
+        since : int
+            What the last call for this program returned; -1 before the first.
+
+        Returns
+        -------
+        int
+            The number of this launch.
+
+        Raises
+        ------
+        DeviceError
+            As `Device.launch`.
+        """
+        return self._launch(
+            as_integer("the instruction address", insn_address, 0, DRAM_BYTES - 1),
+            as_integer("the number of instructions", count, 0, DRAM_BYTES // INSTRUCTION_BYTES),
+            as_seconds(timeout),
+            as_integer("the number of pinned loads", pinned, 0, count),
+            since,
+        )
+
+    @abstractmethod
+    def _launch(self, address: int, count: int, timeout: float, pinned: int, since: int) -> int:
+        """Run a program with arguments that are in range; return the number of the launch."""
+
 
 def check_config(actual: HardwareConfig, wanted: HardwareConfig | None, how: str) -> None:
     """Reject a board with another configuration than the wanted one.
@@ -178,72 +224,10 @@ def check_device(device: object) -> None:
         )
 
 
-@runtime_checkable
-class CachingDevice(Device, Protocol):
-    """A device that caches written data, to avoid transferring the same data again."""
-
-    def write_cached(self, buffer: DeviceBuffer, data: Array) -> None:
-        """Write data that are likely to be written again; equivalent to `write`."""
-
-
-@runtime_checkable
-class PlacingDevice(Device, Protocol):
-    """A device whose buffers can be written from any byte on."""
-
-    def write_at(self, buffer: DeviceBuffer, offset: int, data: Array) -> None:
-        """Copy the bytes of a C-contiguous array to a byte offset of a buffer."""
-
-
-@runtime_checkable
-class HoldingDevice(Device, Protocol):
-    """A device that knows whether its scratchpads still hold what a launch left in them."""
-
-    def relaunch(
-        self, insn_address: int, count: int, timeout: float, *, pinned: int, since: int
-    ) -> int:
-        """Run a program, without its pinned loads if no other ran in between.
-
-        Parameters
-        ----------
-        insn_address, count, timeout
-            As `Device.launch`.
-        pinned : int
-            Leading instructions that are left out if the last launch was number `since`.
-        since : int
-            What the last call for this program returned; -1 before the first.
-
-        Returns
-        -------
-        int
-            The number of this launch.
-
-        Raises
-        ------
-        DeviceError
-            As `Device.launch`.
-        """
-
-
-@runtime_checkable
-class CountingDevice(Device, Protocol):
-    """A device whose logic can count cycles."""
-
-    def performance(self) -> TsimPerformance:
-        """Return cycles by cause, summed over the launches since `reset_stats`.
-
-        Raises
-        ------
-        UnsupportedError
-            If the logic has no cycle counters.
-        """
-
-
 def performance_of(device: Device) -> TsimPerformance | None:
-    """Return `CountingDevice.performance`, or None if the device has no cycle counters."""
-    if not isinstance(device, CountingDevice):
-        return None
+    """Return ``device.performance()``, or None if the device has no cycle counters."""
     try:
-        performance = device.performance()
-    except UnsupportedError:
+        performance: TsimPerformance = device.performance()  # type: ignore[attr-defined]
+    except (AttributeError, UnsupportedError):
         return None
     return performance if performance.cycles else None

@@ -21,11 +21,9 @@ from vtaops.machine.isa import Encoding, Load, Store, rows_of
 from vtaops.program.program import NO_BUFFER, Buffer, Program, Role
 from vtaops.runtime.arguments import as_bytes
 from vtaops.runtime.device import (
-    CachingDevice,
     Closing,
     Device,
     DeviceBuffer,
-    HoldingDevice,
     capabilities_of,
     check_device,
 )
@@ -140,9 +138,7 @@ class LoadedProgram(Closing):
         self._pinned = program.pinned if self._keeps() else 0
         self._last_launch = -1
         # The device may cache data that are the same in most runs.
-        self._write_constant = device.write
-        if isinstance(device, CachingDevice):
-            self._write_constant = device.write_cached
+        self._write_constant = getattr(device, "write_cached", device.write)
         self._place()
 
     def _keeps(self) -> bool:
@@ -153,7 +149,7 @@ class LoadedProgram(Closing):
 
     def _launch(self, timeout: float, held: Held | None = None) -> None:
         address, count, device = self._stream(held or {}).address, len(self.program), self.device
-        if self._pinned and isinstance(device, HoldingDevice):
+        if self._pinned and hasattr(device, "relaunch"):
             self._last_launch = device.relaunch(
                 address, count, timeout, pinned=self._pinned, since=self._last_launch
             )

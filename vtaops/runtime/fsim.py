@@ -28,8 +28,7 @@ from vtaops.machine.isa import OPCODE_BITS, WORD_BITS, Encoding, MicroOp
 from vtaops.machine.text import disassemble
 from vtaops.program.statistics import Statistics
 from vtaops.runtime.arguments import as_bytes, as_integer, as_nbytes
-from vtaops.runtime.device import DeviceBuffer
-from vtaops.runtime.launches import RelaunchingDevice
+from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer
 
 _ERRORS = {
     "device": DeviceError,
@@ -44,7 +43,7 @@ def available_kernels() -> list[str]:
     return list(_fsim.available_kernels())
 
 
-class Fsim(RelaunchingDevice):
+class Fsim(ConfiguredDevice):
     """Simulate VTA bit for bit, checking every access and reporting deadlocks at once.
 
     Shifts use the full 32-bit operand: a right shift by 31 or more gives the sign, a negative

@@ -9,12 +9,15 @@ Imports no TVM: a board installs this file.
 from __future__ import annotations
 
 import hashlib
+import time
+from collections.abc import Callable
 from pathlib import Path
 
-from vtaops.base.errors import DeviceError, UnsupportedError
+from vtaops.base.errors import DeviceError, DeviceTimeout, UnsupportedError
 from vtaops.base.forks import ForkLock
 from vtaops.base.shapes import Words
 from vtaops.hardware.performance import TsimPerformance
+from vtaops.hardware.registers import ControlRegisters
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig
 from vtaops.program.features import first_unsupported
@@ -45,6 +48,41 @@ def check_instructions(config: HardwareConfig, words: Words, capabilities: Capab
             f"instruction {unsupported[0]} {unsupported[1]}, so this hardware does not support it; "
             f"compile the program for it"
         )
+
+
+_FAILED_POLLS = 50  # in a row; units may be idle briefly between two instructions
+
+
+def poll(
+    registers: ControlRegisters, value: bool, deadline: float, pause: Callable[[], None]
+) -> bool:
+    """Wait until `finished` equals `value`; return whether it does, at once if the logic failed."""
+    failures = 0
+    while registers.finished() is not value:
+        pause()
+        failures = failures + 1 if registers.failure() else 0
+        if time.monotonic() > deadline or failures == _FAILED_POLLS:
+            break
+    return registers.finished() is value
+
+
+def finish(
+    registers: ControlRegisters, deadline: float, timeout: float, pause: Callable[[], None]
+) -> None:
+    """Wait for FINISH, which must come within `timeout` seconds: before the deadline.
+
+    Raises
+    ------
+    DeviceError
+        If the hardware reports a failure, which a run that reached FINISH may have, too.
+    DeviceTimeout
+        If FINISH does not complete in time.
+    """
+    finished = poll(registers, True, deadline, pause)
+    if failure := registers.failure():
+        raise DeviceError(f"the run on the board failed: {failure}")
+    if not finished:
+        raise DeviceTimeout(f"the board did not reach FINISH within {timeout} s")
 
 
 class BoardDevice(ConfiguredDevice):

@@ -10,8 +10,8 @@ import numpy as np
 
 from vtaops.base.errors import BufferLost, DeviceError, NoRoom
 from vtaops.base.shapes import ceil_div
-from vtaops.machine.config import INSTRUCTION_BYTES, PAGE_BYTES
-from vtaops.runtime.arguments import as_extent
+from vtaops.machine.config import DRAM_BYTES, INSTRUCTION_BYTES, PAGE_BYTES
+from vtaops.runtime.arguments import as_integer
 from vtaops.runtime.device import DeviceBuffer
 
 
@@ -59,7 +59,12 @@ class Blocks:
         block = self._known(buffer)
         if block.generation != self.generation:
             raise BufferLost("the board lost this buffer; load the program again")
-        as_extent(block, nbytes, offset)
+        size = as_integer("the number of bytes to read or write", nbytes, 0, DRAM_BYTES)
+        start = as_integer("the offset in bytes", offset, 0, DRAM_BYTES)
+        if start + size > block.nbytes:
+            raise DeviceError(
+                f"{size} bytes at offset {start} exceed a buffer of {block.nbytes} bytes"
+            )
         return block
 
     def remove(self, buffer: DeviceBuffer) -> Block:
@@ -106,8 +111,7 @@ class PageAllocator(Blocks):
 
     def __init__(self, nbytes: int, name: str) -> None:
         super().__init__()
-        self._where = f"{name} ({nbytes} bytes)"
-        self._free = [(PAGE_BYTES, nbytes - PAGE_BYTES)]  # address and size, by address
+        self._end, self._where = nbytes, f"{name} ({nbytes} bytes)"
 
     def alloc(self, nbytes: int) -> Block:
         """Return a free block of at least `nbytes`.
@@ -117,24 +121,14 @@ class PageAllocator(Blocks):
         NoRoom
             If there is no such block.
         """
-        size = whole_pages(nbytes) + PAGE_BYTES
-        for index, (address, room) in enumerate(self._free):
-            if room >= size:
-                self._free[index] = (address + size, room - size)
-                return self.add(Block(address, nbytes))
-        raise NoRoom(f"no room for {nbytes} bytes in {self._where}")
-
-    def free(self, buffer: DeviceBuffer) -> None:
-        """Release a block that `alloc` returned."""
-        block = self.remove(buffer)
-        freed = (block.address, whole_pages(block.nbytes) + PAGE_BYTES)
-        merged: list[tuple[int, int]] = []
-        for address, size in sorted([*self._free, freed]):
-            if merged and sum(merged[-1]) == address:
-                merged[-1] = (merged[-1][0], merged[-1][1] + size)
-            elif size:
-                merged.append((address, size))
-        self._free = merged
+        size, start = whole_pages(nbytes) + PAGE_BYTES, PAGE_BYTES
+        for block in sorted(self, key=lambda block: block.address):
+            if block.address - start >= size:
+                break
+            start = block.address + whole_pages(block.nbytes) + PAGE_BYTES
+        if start + size > self._end:
+            raise NoRoom(f"no room for {nbytes} bytes in {self._where}")
+        return self.add(Block(start, nbytes))
 
 
 def whole_pages(nbytes: int) -> int:

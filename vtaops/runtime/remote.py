@@ -26,8 +26,7 @@ from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import DRAM_BYTES, HardwareConfig
 from vtaops.program.statistics import Statistics
 from vtaops.runtime import arguments
-from vtaops.runtime.device import DeviceBuffer, check_config
-from vtaops.runtime.launches import RelaunchingDevice
+from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer, check_config
 from vtaops.runtime.pages import Block, Blocks
 from vtaops.runtime.wire import (
     CHUNK_BYTES,
@@ -51,7 +50,7 @@ _Counters = TypeVar("_Counters", Statistics, TsimPerformance)
 _MIN_CACHED_BYTES = 4096  # smaller data are sent at once, because asking takes as long
 
 
-class RemoteDevice(RelaunchingDevice):
+class RemoteDevice(ConfiguredDevice):
     """A board served at an address.
 
     If the connection fails, the call raises an error, and the next call reconnects. Buffers and

@@ -17,7 +17,7 @@ import time
 import tty
 import zlib
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,22 +40,6 @@ class LinkError(DeviceError):
     """Bytes between host and board were lost, changed or added, or the board was reset."""
 
 
-class AnyLine(Protocol):
-    """A connection that carries bytes to and from a board."""
-
-    patience: float
-    """Seconds within which a listening board begins to answer."""
-
-    def write(self, data: bytes) -> None:
-        """Send bytes."""
-
-    def read(self, count: int, seconds: float | None = None) -> bytes:
-        """Return `count` bytes, or fewer if none arrives within `seconds`."""
-
-    def close(self) -> None:
-        """Close the line."""
-
-
 class Line:
     """A serial port, or a TCP connection.
 
@@ -76,6 +60,7 @@ class Line:
 
     def __init__(self, address: str, baud: int, timeout: float) -> None:
         self._address, self._timeout = address, timeout
+        # Seconds within which a listening board begins to answer.
         self.patience = _PATIENCE[address.startswith("/dev/tty")]
         self._socket: socket.socket | None = None
         try:
@@ -173,13 +158,13 @@ class UartBone:
 
     Parameters
     ----------
-    line : AnyLine
-        Connection to the board.
+    line : Line
+        Connection to the board, or what has the same methods.
     crc_address, identity_address : int
         Byte addresses of the CRC register and of the words that identify the board.
     """
 
-    def __init__(self, line: AnyLine, crc_address: int, identity_address: int) -> None:
+    def __init__(self, line: Any, crc_address: int, identity_address: int) -> None:
         self._line = line
         self._crc_address, self._identity_address = crc_address, identity_address
         self._crc = 0

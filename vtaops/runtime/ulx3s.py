@@ -16,25 +16,24 @@ from typing import Any
 
 import numpy as np
 
-from vtaops.base.errors import BufferLost, DeviceError, DeviceTimeout
-from vtaops.base.shapes import Array, Bytes, Words, ceil_div
+from vtaops.base.errors import BufferLost, DeviceError
+from vtaops.base.shapes import Array, Bytes, ceil_div
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.hardware.registers import RtlRegisters
 from vtaops.hardware.ulx3s import ADDRESSES, BAUD, MEMORY_BYTES, Ulx3sDesign
 from vtaops.machine.capabilities import FULL
-from vtaops.machine.config import HardwareConfig
-from vtaops.runtime.arguments import as_bytes, as_launch, as_nbytes, as_seconds
+from vtaops.machine.config import INSTRUCTION_BYTES, HardwareConfig
+from vtaops.runtime.arguments import as_bytes, as_nbytes, as_seconds
 from vtaops.runtime.device import DeviceBuffer, check_config
-from vtaops.runtime.instruction_check import BoardDevice
+from vtaops.runtime.instruction_check import BoardDevice, finish
 from vtaops.runtime.pages import PageAllocator, whole_pages
-from vtaops.runtime.uartbone import WORD_BYTES, AnyLine, Line, LinkError, UartBone
+from vtaops.runtime.uartbone import WORD_BYTES, Line, LinkError, UartBone
 
 DEFAULT_TIMEOUT = 10.0
 """Seconds without a byte after which the line counts as dead."""
 
 _SIMULATED_SECONDS = 120.0  # of silence: a simulator may need this for all bytes in transit
 _POLL_SECONDS = 1e-3
-_FAILED_POLLS = 3  # in a row; one poll reads its registers at different times
 _FILL_SECONDS = 100.0  # for a simulator; the board fills its memory in half a second
 _LEAST_SAVING = 128  # bytes; more than the commands that fill take
 _LAST_STATE = RtlRegisters.CYCLES_HIGH
@@ -102,7 +101,7 @@ class Ulx3s(BoardDevice):
         address: str = "/dev/ttyUSB0",
         *,
         timeout: float = DEFAULT_TIMEOUT,
-        connect: Callable[[], AnyLine] | None = None,
+        connect: Callable[[], Any] | None = None,
     ) -> None:
         timeout = as_seconds(timeout)
         self.address = address
@@ -110,9 +109,10 @@ class Ulx3s(BoardDevice):
         """Whether the board is a virtual one, where each transferred byte costs time."""
         patience = max(timeout, _SIMULATED_SECONDS) if self.simulated else timeout
         self._connect = connect or partial(Line, address, BAUD, patience)
-        self._line: AnyLine | None = None
+        self._line: Any = None
         self._pages = PageAllocator(MEMORY_BYTES, "the board")
         self._lost = False
+        self._launches = 0  # counts resets, too
         try:
             self.design = self._reset()
             wanted = None if config is None else HardwareConfig.of(config)
@@ -136,13 +136,13 @@ class Ulx3s(BoardDevice):
             try:
                 self._fill(buffer.address, whole_pages(nbytes), np.zeros((0, 0), np.uint8))
             except BaseException:
-                self._pages.free(buffer)
+                self._pages.remove(buffer)
                 raise
             return buffer
 
     def free(self, buffer: DeviceBuffer) -> None:
         with self._lock:
-            self._pages.free(buffer)
+            self._pages.remove(buffer)
 
     def write(self, buffer: DeviceBuffer, data: Array) -> None:
         image = as_bytes(data)
@@ -169,23 +169,28 @@ class Ulx3s(BoardDevice):
 
     # -------------------------------------------------------------------------- runs
 
-    def launch(self, insn_address: int, count: int, timeout: float) -> None:
-        insn_address, count, timeout = as_launch(insn_address, count, timeout)
+    def _launch(self, address: int, count: int, timeout: float, pinned: int, since: int) -> int:
         with self._turn():
-            words = self._instructions(insn_address, count)
-            statistics = self._counted(words)
+            if since == self._launches:
+                address, count = address + pinned * INSTRUCTION_BYTES, count - pinned
+            self._launches += 1
+            block, place = self._pages.holding(address, count)
+            statistics = self._counted(block.image[place].view(np.uint64).reshape(-1, 2))
             self._page.refresh(RtlRegisters.CONTROL)
-            self._registers.start(insn_address, count)
-            failure = self._wait(timeout)
-            if failure is not None:
+            self._registers.start(address, count)
+            self._page.refresh(_LAST_STATE)
+            try:
+                finish(self._registers, time.monotonic() + timeout, timeout, self._poll)
+            except DeviceError:
                 self._lost = True  # its writes are unknown
-                raise failure
+                raise
             self._page.refresh(_LAST_COUNTER)
             counted = self._registers.performance()
             if counted is not None:
                 self._performance += counted - self._before
                 self._before = counted
             self._statistics += statistics
+            return self._launches
 
     def info(self) -> dict[str, Any]:
         """Return the board's own description."""
@@ -233,6 +238,7 @@ class Ulx3s(BoardDevice):
         """Reset the board, zero its memory and return its design."""
         self._lost = True
         self._pages.generation += 1
+        self._launches += 1
         self._disconnect()
         self._line = self._connect()
         self._bone = UartBone(self._line, ADDRESSES["link_crc"], ADDRESSES["identity_word0"])
@@ -264,24 +270,6 @@ class Ulx3s(BoardDevice):
                 raise LinkError(f"the board did not fill {nbytes} bytes in {_FILL_SECONDS} s")
         self._set("fill_enable", 0)
 
-    def _instructions(self, address: int, count: int) -> Words:
-        """Return the instruction words that the host wrote at `address`."""
-        block, place = self._pages.holding(address, count)
-        words: Words = block.image[place].view(np.uint64)
-        return words.reshape(-1, 2)
-
-    def _wait(self, timeout: float) -> DeviceError | None:
-        """Wait for FINISH; return the error, or None on success."""
-        deadline, failures = time.monotonic() + timeout, 0
-        while True:
-            late = time.monotonic() > deadline
-            self._page.refresh(_LAST_STATE)
-            failure = self._registers.failure()
-            if self._registers.finished():
-                return DeviceError(f"the run on the board failed: {failure}") if failure else None
-            failures = failures + 1 if failure else 0
-            if failures == _FAILED_POLLS:
-                return DeviceError(f"the run on the board failed: {failure}")
-            if late:
-                return DeviceTimeout(f"the board did not reach FINISH within {timeout} s")
-            time.sleep(_POLL_SECONDS)
+    def _poll(self) -> None:
+        time.sleep(_POLL_SECONDS)
+        self._page.refresh(_LAST_STATE)

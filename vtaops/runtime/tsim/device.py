@@ -21,8 +21,7 @@ from vtaops.machine.capabilities import FULL
 from vtaops.machine.config import DRAM_BYTES, INSTRUCTION_BYTES, HardwareConfig
 from vtaops.program.statistics import Statistics
 from vtaops.runtime import arguments
-from vtaops.runtime.device import DeviceBuffer
-from vtaops.runtime.launches import RelaunchingDevice
+from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer
 from vtaops.runtime.pages import PageAllocator, whole_pages
 from vtaops.runtime.tsim.model import NO_LIMIT, Result, RtlModel
 
@@ -37,7 +36,7 @@ _CLIENTS = ("instruction fetch", "load unit", "compute unit", "store unit", "rea
 _QUEUES = ("load to compute", "compute to load", "compute to store", "store to compute")
 
 
-class Tsim(RelaunchingDevice):
+class Tsim(ConfiguredDevice):
     """Our RTL of VTA, simulated cycle by cycle.
 
     The model of a configuration is built on first use, which takes some seconds, and is cached.
@@ -143,7 +142,7 @@ class Tsim(RelaunchingDevice):
     def free(self, buffer: DeviceBuffer) -> None:
         with self._lock:
             model = self._open()
-            self._dram.free(buffer)
+            self._dram.remove(buffer)
             model.pages(buffer.address, whole_pages(buffer.nbytes), False)
 
     def write(self, buffer: DeviceBuffer, data: Array) -> None:
