@@ -2,7 +2,7 @@
 
 Shift, rounding and clip are passes over the accumulators of a tile just before it is stored.
 If the last writers of the accumulators (GEMM, or another ALU instruction) can post-process, the
-passes are dropped; otherwise they are merged into one. The accumulators then keep their sums, so
+passes are dropped; otherwise they stay. The accumulators keep their sums, so
 they must not be read again before they are overwritten.
 
 A requantization per channel, with its bias, was never a pass: a placeholder stands for it
@@ -108,20 +108,14 @@ class _Fold:
         return isinstance(instruction, Alu) and instruction.alu_op == AluOp.MUL
 
     def _take(self, chain: _Chain) -> None:
-        """Make the last writers of the accumulators post-process, or else one pass."""
+        """Make the last writers of the accumulators post-process, or else a placeholder itself."""
         writers = self._last_writers(chain)
         parts = None if writers is None else self._processing(chain, writers)
-        first, *others = chain.places
-        if parts is None and chain.post.use_scale:
-            parts = self._processing(chain, [first])
-            assert parts is not None  # its rows are affine in its loops
-        elif parts is None:
-            if not others:
-                return
-            nothing = _adding_nothing(self.operations[first])
-            parts = {first: [nothing.having(post=chain.post)]}
-        self.parts.update(parts)
-        self.dropped[[*({first, *others} - parts.keys())]] = True
+        if parts is None and chain.post.use_scale:  # its own rows are affine in its loops
+            parts = self._processing(chain, [*chain.places])
+        if parts is not None:
+            self.parts.update(parts)
+            self.dropped[[*({*chain.places} - parts.keys())]] = True
 
     def _last_writers(self, chain: _Chain) -> list[int] | None:
         """Return the places of the last writers of a chain's accumulators; None if unsuitable.
