@@ -335,7 +335,7 @@ class _Rows:
             places[step] = own
 
     def _compute(self, op: AluOp | None, register: int, x: Any, y: Any) -> None:
-        """Fill a register with a sum, or an operation on values, whose first it may hold already."""
+        """Fill a register with a sum, or an operation whose first operand it may hold already."""
         if op is None:
             self._total(register, x)
             return
