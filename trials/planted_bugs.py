@@ -162,8 +162,8 @@ BUGS = (
     Bug(
         "last iteration of a guarded loop left out",
         "lowering/emission/computation.py",
-        "range(int(holds[0]), int(holds[-1]) + 1)",
-        "range(int(holds[0]), int(holds[-1]) + (holds.size < 2))",
+        "s if extent == 1 else p for",
+        "s if extent == 1 else p[:-1] or p for",
     ),
     Bug(
         "hardware loops: src steps of the outer loop for the inner",
@@ -264,8 +264,8 @@ BUGS = (
     Bug(
         "parts of a concatenation at the first slot",
         "lowering/linking/link.py",
-        "at = [(place.buffer, place.offset) for place in places]",
-        "at = [(place.buffer, 0) for place in places]",
+        "else (p.buffer, p.offset) for",
+        "else (p.buffer, 0) for",
     ),
     Bug(
         "forwarded from another buffer of the arena",

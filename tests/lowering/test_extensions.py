@@ -18,8 +18,8 @@ from trials.random_cases import (
 )
 from vtaops import Conv2d, Elementwise, Gemm, HardwareConfig, Tiling
 from vtaops.errors import ShapeError, UnsupportedError
-from vtaops.machine.config import POST_ROWS, Extension, Memory
-from vtaops.machine.isa import Alu, Load, Post
+from vtaops.machine.config import Extension
+from vtaops.machine.isa import Alu, Post
 from vtaops.machine.isa import Gemm as Product
 from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.runtime import Fsim
@@ -64,17 +64,13 @@ IMAGE = {
 
 
 @pytest.mark.parametrize("padding", ["multiply", "skip"])
-@pytest.mark.parametrize("bias", [False, True], ids=["", "bias"])
 @pytest.mark.parametrize(
     ("shift", "rounding"), [(0, "truncate"), (8, "half_up"), (17, "half_up"), (31, "truncate")]
 )
-def test_a_convolution_needs_no_pass(bias, shift, rounding, padding):
-    op = Conv2d(**IMAGE, bias=bias, shift=shift, rounding=rounding)
+def test_a_convolution_needs_no_pass(shift, rounding, padding):
+    op = Conv2d(**IMAGE, shift=shift, rounding=rounding)
     program = compiled(op, tiling=Tiling(oc=48, ic=16, h=3, w=11, padding=padding))
     assert passes(program) == 0
-    loaded = {i.memory for i in program if isinstance(i, Load)}
-    assert Memory.ACC not in loaded
-    assert (Memory.POST in loaded) == bias
 
 
 def test_the_setting_ends_with_the_operator():
@@ -102,12 +98,6 @@ def test_half_a_step_wraps_behind_a_product_as_it_is_defined(shift, extreme):
     with Fsim(PYNQ) as device:
         np.testing.assert_array_equal(program.run(device, *arrays), evaluate(op, arrays))
     assert program.prove().unproven == ()
-
-
-def test_more_biases_than_rows_stay_in_the_accumulators():
-    wide = Gemm(m=1, n=(POST_ROWS + 2) * 16, k=16, bias=True)
-    program = compiled(wide, tiling=Tiling(oc=wide.n, ic=16, h=1, w=1))
-    assert Memory.POST not in {i.memory for i in program if isinstance(i, Load)}
 
 
 # ---------------------------------------------------------------------- fixed-point scales

@@ -113,7 +113,7 @@ def emit_operator(
     ConfigError, ScheduleError, UnsupportedError
         As `compile`.
     ShapeError
-        If strides are given for an unknown buffer, or one that is neither image nor matrix.
+        If strides are given for a buffer that is neither image nor matrix.
     """
     check_arguments(op, tiling)
     hardware = HardwareConfig.of(config)

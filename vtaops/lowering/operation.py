@@ -98,12 +98,6 @@ class Operation:
         vars(other).update({"operands": self.operands, **changes})
         return other
 
-    def alike(self, instruction: Instruction) -> Operation:
-        """Return it with another instruction, which accesses the same elements on chip."""
-        other = Operation(instruction, self.micro_ops, self.post, self.relocation)
-        vars(other).update(operands=self.operands, reach=self.reach)
-        return other
-
     def moved(self, by: Shift) -> Operation:
         """Return it with tiles that lie further behind; this must be a template."""
         assert self.micro_ops is not None

@@ -124,6 +124,10 @@ class Trace:
     def __init__(self) -> None:
         self.steps: list[RowValue] = []
 
+    def last_readers(self) -> dict[Any, int]:
+        """Return the last step that reads each value."""
+        return {value: number for number, s in enumerate(self.steps) for value in (s.x, s.y)}
+
     def _step(self, op: AluOp | None, x: Any, y: Any = 0) -> RowValue:
         self.steps.append(RowValue(op, x, y))
         return self.steps[-1]
@@ -317,8 +321,7 @@ class _Rows:
     def _statistics(self) -> None:
         """Compute what differs by row, in place of operands that nothing else reads any more."""
         steps, places = self.trace.steps, self.places
-        last = {value: number for number, s in enumerate(steps) for value in (s.x, s.y)}
-        last |= dict.fromkeys(self.results, len(steps))
+        last = self.trace.last_readers() | dict.fromkeys(self.results, len(steps))
         places.clear()
         free = list(range(REGISTERS))
         for number, step in enumerate(steps):
@@ -328,14 +331,18 @@ class _Rows:
                 x, y = y, x
             own = places[x] if x in dying else free.pop(0)
             free += sorted({places[value] for value in dying} - {own})
-            if step.op is None:
-                self._total(own, x)
-            else:
-                if x not in dying:
-                    self._reset(own)
-                    self._on_register(AluOp.ADD, own, self._source(x))
-                self._on_register(step.op, own, self._source(y), self._immediate(y))
+            self._compute(step.op, own, x, y)
             places[step] = own
+
+    def _compute(self, op: AluOp | None, register: int, x: Any, y: Any) -> None:
+        """Fill a register with a sum, or an operation whose first operand it may hold already."""
+        if op is None:
+            self._total(register, x)
+            return
+        if self.places[x] != register:
+            self._reset(register)
+            self._on_register(AluOp.ADD, register, self._source(x))
+        self._on_register(op, register, self._source(y), self._immediate(y))
 
     def _source(self, other: RowValue | int) -> int:
         return 0 if isinstance(other, int) else self._at(self.places[other])

@@ -6,7 +6,6 @@ joins fragments to a program. Equal operators with equal tilings share a fragmen
 
 from __future__ import annotations
 
-from vtaops.base.errors import ShapeError
 from vtaops.lowering.emission.images import spanned
 from vtaops.lowering.emission.walk import walk
 from vtaops.lowering.operation import Fragment
@@ -49,13 +48,9 @@ def emit(
     ScheduleError
         If a scratchpad overflows.
     ShapeError
-        If strides are given for an unknown buffer, or one that is neither image nor matrix.
+        If strides are given for a buffer that is neither image nor matrix.
     """
     strides = dict(options.strides)
-    names = [buffer.name for buffer in buffers]
-    unknown = sorted(strides.keys() - set(names))
-    if unknown:
-        raise ShapeError(f"strides for {unknown[0]!r}; the operator has {', '.join(names)}")
     outer = tuple(spanned(b, strides[b.name], config) if b.name in strides else b for b in buffers)
     operations = without_dead_loads(walk(tree, buffers, config, options))
     # Before `overwrite`: two products that pair are one instruction, of which one step overwrites.

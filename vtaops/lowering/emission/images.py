@@ -53,12 +53,8 @@ def spanned(buffer: Buffer, strides: Strides, config: HardwareConfig) -> Buffer:
     Raises
     ------
     ShapeError
-        If the buffer holds neither image nor matrix, or a view of one, which lies nowhere in it.
+        If the buffer holds neither image nor matrix.
     """
-    if buffer.layout.view is not None:
-        raise ShapeError(
-            f"{buffer.name} is a view, {buffer.layout.view}; no image has it as a part"
-        )
     extents = extents_of(buffer)
     tiles = int(placed(np.array(prod(extents) - 1), extents, strides)) + 1
     lanes = prod(size for _, size in buffer.layout.blocks)

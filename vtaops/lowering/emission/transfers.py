@@ -73,7 +73,8 @@ class TileCopy:
                     instruction = _of_nibbles(instruction)
                 if access not in alike:
                     alike[access] = Operation(instruction, relocation=self._number)
-                yield alike[access].alike(instruction)
+                like = alike[access]
+                yield like.having(instruction=instruction, reach=like.reach)
             elif self._memory != Memory.INP:  # some hardware has no LOAD without rows
                 yield _reset(sram, access.x_size)
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from vtaops.lowering.operation import Elements, Operation
 from vtaops.lowering.passes.uses import Uses, mask_of
 from vtaops.machine.accesses import distinct, in_runs, loop_steps
-from vtaops.machine.config import LEAST, Extension, HardwareConfig, Memory
+from vtaops.machine.config import LEAST, Extension, HardwareConfig
 from vtaops.machine.isa import Alu, AluOp, Gemm, Pool
 
 Mask = npt.NDArray[np.bool_]
@@ -123,15 +123,13 @@ class _Resets:
         return parts
 
     def _halves(self, place: int, pending: Mask) -> Division:
-        """Return the steps of a product that can overwrite `pending`, and the others."""
+        """Return the steps of a product that can overwrite, if all is `pending`, and the others."""
         operation = self._operations[place]
-        reached = pending[operation.written]
-        if not reached.all():
-            return _split(operation, pending, self._config) if reached.any() else ([], [operation])
+        if not pending[operation.written].all():
+            return [], [operation]
         template = operation.template or operation
         if template not in self._divided:
-            every = np.ones(template.of(Memory.ACC)[0].end, np.bool_)
-            self._divided[template] = _split(template, every, self._config)
+            self._divided[template] = _split(template, self._config)
         heads, rest = self._divided[template]
         if template is operation:
             return heads, rest
@@ -154,17 +152,17 @@ def _product(operation: Operation) -> tuple[Product, Elements]:
     return operation.instruction, operation.micro_ops
 
 
-def _split(operation: Operation, pending: Mask, config: HardwareConfig) -> Division:
-    """Split a product into steps that can overwrite `pending` accumulators, and the others."""
+def _split(operation: Operation, config: HardwareConfig) -> Division:
+    """Split a product into steps that can overwrite its accumulators, and the others."""
     i, rows = _product(operation)
     for loop, factor in (("out", i.dst_factor_out), ("in", i.dst_factor_in)):
         extent = getattr(i, f"iter_{loop}")
         if factor == 0 and extent > 1:  # a reduction loop: its first iteration overwrites
-            head, rest = _split(_iterations(operation, loop, 0, 1), pending, config)
+            head, rest = _split(_iterations(operation, loop, 0, 1), config)
             if not head:
                 return [], [operation]
             return head, [*rest, _iterations(operation, loop, 1, extent)]
-    stop = _end_of_fresh(i, rows, pending, config)
+    stop = _end_of_fresh(i, rows, config)
     if stop == i.uop_begin:
         return [], [operation]
     fresh = [replace(operation, instruction=replace(i, uop_end=stop, overwrite=1))]
@@ -173,9 +171,10 @@ def _split(operation: Operation, pending: Mask, config: HardwareConfig) -> Divis
     return fresh, [replace(operation, instruction=replace(i, uop_begin=stop))]
 
 
-def _end_of_fresh(i: Product, rows: Elements, pending: Mask, config: HardwareConfig) -> int:
-    """Return the end of the first micro-ops that write only `pending` accumulators, each once."""
-    steps, fresh = loop_steps(i, "dst").ravel(), pending.copy()
+def _end_of_fresh(i: Product, rows: Elements, config: HardwareConfig) -> int:
+    """Return the end of the first micro-ops that write each accumulator once."""
+    steps = loop_steps(i, "dst").ravel()
+    fresh = np.ones(int(steps.max() + rows[:, 0].max()) + 1, np.bool_)
     if len(distinct(steps)) < len(steps):  # reaches an accumulator twice
         return i.uop_begin
     shares = in_runs(config, i, rows[i.uop_begin : i.uop_end])

@@ -1,13 +1,12 @@
 """Fuse ALU passes into post-processing on the way to the output (extension ``post``).
 
-Bias, shift, rounding and clip are passes over the accumulators of a tile just before it is stored.
+Shift, rounding and clip are passes over the accumulators of a tile just before it is stored.
 If the last writers of the accumulators (GEMM, or another ALU instruction) can post-process, the
-passes are dropped; otherwise they are merged into one. The accumulators then keep their sums, so
+passes are dropped; otherwise they stay. The accumulators keep their sums, so
 they must not be read again before they are overwritten.
 
-A bias leaves the accumulators altogether: its tiles are loaded into the parameter memory instead,
-one row each. A requantization per channel was never a pass: a placeholder stands for it
-(`Operation.post`), whose rows are already in the parameter memory.
+A requantization per channel, with its bias, was never a pass: a placeholder stands for it
+(`Operation.post`), whose rows are in the parameter memory.
 """
 
 from __future__ import annotations
@@ -24,66 +23,50 @@ from vtaops.base.fixed_point import MAX_SHIFT
 from vtaops.lowering.operation import Elements, Operation
 from vtaops.lowering.passes.uses import Followed, Uses, mask_of
 from vtaops.machine.accesses import OFF
-from vtaops.machine.config import POST_ROWS, HardwareConfig, Memory
-from vtaops.machine.isa import Alu, AluOp, Load, LoopInstruction, Post, Store
+from vtaops.machine.config import HardwareConfig
+from vtaops.machine.isa import Alu, AluOp, LoopInstruction, Post, Store
 
 
 @dataclass(frozen=True)
 class _Chain:
     """Consecutive passes over one set of accumulators: their places, and the equivalent POST.
 
-    `bias` is the place of the addition that begins it, if it adds a bias. One with scales is a
-    placeholder, which only POST can execute.
+    One with scales is a placeholder, which only POST can execute.
     """
 
     places: tuple[int, ...]
     elements: Elements
     post: Post
-    bias: int | None = None
 
 
 def post_process_outputs(operations: list[Operation], config: HardwareConfig) -> list[Operation]:
     """Remove as many passes before the stores as possible."""
-    uses, depth = Uses(operations), config.acc.depth
-    biases = _biases(operations, uses, depth) if config.batch == 1 else {}
-    result = _Fold(operations, uses, depth, biases).result() if biases else None
-    return result or _Fold(operations, uses, depth, {}).result() or operations
+    return _Fold(operations, config.acc.depth).result()
 
 
 class _Fold:
-    """Decides which operations post-process (`parts`, by place) and which are `dropped`.
+    """Decides which operations post-process (`parts`, by place) and which are `dropped`."""
 
-    `biases` maps the place of each bias addition to that of the LOAD that it adds.
-    """
-
-    def __init__(
-        self, operations: list[Operation], uses: Uses, depth: int, biases: dict[int, int]
-    ) -> None:
-        self.operations = list(operations)
-        self.biases = biases
+    def __init__(self, operations: list[Operation], depth: int) -> None:
+        self.operations = operations
         self.parts: dict[int, list[Operation]] = {}
         self.dropped = np.zeros(len(operations), np.bool_)
-        self.uses = uses
+        self.uses = uses = Uses(operations)
         self.depth = depth
         self.known: dict[tuple[object, ...], list[Operation] | None] = {}
         """What `_parts` returns for templates, by its arguments: equal tiles share work."""
-        self.rows = _rows(operations, {*biases.values()})
         ways = (Followed.ALWAYS, Followed.NEVER)
         self.read = uses.read_later([ways[is_store] for is_store in _stores(operations)])
         """Whether anything but a store reads a result."""
 
-    def result(self) -> list[Operation] | None:
-        """Return the remaining operations, with POST; None if a bias cannot be moved."""
+    def result(self) -> list[Operation]:
+        """Return the remaining operations, with POST."""
         for place, operation in enumerate(self.operations):
             chain = self._chain(place) if isinstance(operation.instruction, Alu) else None
             if chain is not None and not self.read[chain.places[-1]]:
                 self._take(chain)
             elif chain is not None and chain.post.use_scale:
                 raise ScheduleError("a per-channel result can only be stored")
-        if not self.dropped[[*self.biases]].all() or self.rows is None:
-            return None
-        for load in {*self.biases.values()}:
-            self.operations[load] = _load_of_rows(self.operations[load], self.rows)
         return self._assembled()
 
     # ------------------------------------------------------------------------ the passes
@@ -94,16 +77,14 @@ class _Fold:
         if scaled.enable:
             elements = self.operations[place].written
             return _Chain((place,), elements, scaled)
-        bias = place if place in self.biases else None
-        if self.dropped[place] or (bias is None and _pass_of(self.operations[place]) is None):
+        if self.dropped[place] or _pass_of(self.operations[place]) is None:
             return None
         elements = self.operations[place].written
-        begin = () if bias is None else (place,)
-        passes = self._passes(elements, place + len(begin))
+        passes = self._passes(elements, place)
         post = _post_of([*passes.values()])
         if post is None or (post.round_half and self._is_product(elements, place)):
             return None
-        return _Chain((*begin, *passes), elements, post, bias)
+        return _Chain((*passes,), elements, post)
 
     def _passes(self, elements: Elements, start: int) -> dict[int, tuple[AluOp, int]]:
         """Return the passes over all of some accumulators that follow each other, by place."""
@@ -127,20 +108,14 @@ class _Fold:
         return isinstance(instruction, Alu) and instruction.alu_op == AluOp.MUL
 
     def _take(self, chain: _Chain) -> None:
-        """Make the last writers of the accumulators post-process, or else one pass."""
+        """Make the last writers of the accumulators post-process, or else a placeholder itself."""
         writers = self._last_writers(chain)
         parts = None if writers is None else self._processing(chain, writers)
-        first, *others = chain.places
-        if parts is None and chain.post.use_scale:
-            parts = self._processing(chain, [first])
-            assert parts is not None  # its rows are affine in its loops
-        elif parts is None:
-            if chain.bias is not None or not others:
-                return
-            nothing = _adding_nothing(self.operations[first])
-            parts = {first: [nothing.having(post=chain.post)]}
-        self.parts.update(parts)
-        self.dropped[[*({first, *others} - parts.keys())]] = True
+        if parts is None and chain.post.use_scale:  # its own rows are affine in its loops
+            parts = self._processing(chain, [*chain.places])
+        if parts is not None:
+            self.parts.update(parts)
+            self.dropped[[*({*chain.places} - parts.keys())]] = True
 
     def _last_writers(self, chain: _Chain) -> list[int] | None:
         """Return the places of the last writers of a chain's accumulators; None if unsuitable.
@@ -161,32 +136,21 @@ class _Fold:
         return free and bool(inside[operation.written].all())
 
     def _processing(self, chain: _Chain, writers: list[int]) -> dict[int, list[Operation]] | None:
-        """Return a chain's last writers with its post-processing; None if a bias is unreachable."""
-        if chain.post.use_scale:
-            first = 0  # the sources are rows already
-            vector, post = self.operations[chain.places[0]], chain.post
-        elif chain.bias is None:
+        """Return last writers with post-processing; None if they cannot reach its rows."""
+        if not chain.post.use_scale:
             return {k: [self.operations[k].having(post=chain.post)] for k in writers}
-        else:
-            vector, load = self.operations[chain.bias], self.biases[chain.bias]
-            if self.rows is None or load > min(writers):
-                return None
-            key = _key(self.operations[load])
-            first, post = self.rows[key] - key[0], replace(chain.post, use_bias=1)
-        found = {}
+        vector, found = self.operations[chain.places[0]], {}
         for k in writers:
-            parts = self._parts(self.operations[k], vector, first, post)
+            parts = self._parts(self.operations[k], vector, chain.post)
             if parts is None:
                 return None
             found[k] = parts
         return found
 
-    def _parts(
-        self, writer: Operation, vector: Operation, first: int, post: Post
-    ) -> list[Operation] | None:
-        """Return the parts of a writer that read the rows of a vector, from `first` on."""
+    def _parts(self, writer: Operation, vector: Operation, post: Post) -> list[Operation] | None:
+        """Return the parts of a writer that read the rows of a vector."""
         own, others = writer.template or writer, vector.template or vector
-        first += vector.shift[1]
+        first = vector.shift[1]
         given = own, others, writer.shift[0] - vector.shift[0], first, post
         if given not in self.known:
             self.known[given] = _parts(own, others, given[2], first, post)
@@ -224,67 +188,11 @@ class _Fold:
             k += 1
 
 
-# ------------------------------------------------------------------------------ biases
-
-
-def _biases(operations: list[Operation], uses: Uses, depth: int) -> dict[int, int]:
-    """Map the place of each vector addition to that of the LOAD that it adds.
-
-    Empty if anything else uses one of these LOADs. Tiles must have one row: then an accumulator
-    tile is a row of parameters.
-    """
-    loads = [*map(_loads_vectors, operations)]
-    if not any(loads):
-        return {}
-    dropped, found = np.zeros(len(operations), np.bool_), dict[int, int]()
-    for place in np.flatnonzero([*map(_adds_tile, operations)]).tolist():
-        added = mask_of(operations[place].steps("src").ravel(), depth)
-        first, last = uses.writers(added, place, dropped) or (-1, 0)
-        if first == last and loads[last]:
-            found[place] = last
-    others = uses.last_writers([place not in found for place in range(len(operations))])
-    return {place: load for place, load in found.items() if not others[load]}
+# -------------------------------------------------------------------------------- rows
 
 
 def _stores(operations: list[Operation]) -> list[bool]:
     return [isinstance(operation.instruction, Store) for operation in operations]
-
-
-def _adds_tile(operation: Operation) -> bool:
-    i = operation.instruction
-    return isinstance(i, Alu) and i.alu_op == AluOp.ADD and not i.use_imm
-
-
-def _loads_vectors(operation: Operation) -> bool:
-    """Whether an operation loads accumulators without padding."""
-    i = operation.instruction
-    if not isinstance(i, Load) or i.memory != Memory.ACC:
-        return False
-    return not (i.y_pad_top or i.y_pad_bottom or i.x_pad_left or i.x_pad_right)
-
-
-def _rows(operations: list[Operation], loads: set[int]) -> dict[tuple[int, int], int] | None:
-    """Return the first row for each loaded vector (`_key`); None if there are too few rows."""
-    rows: dict[tuple[int, int], int] = {}
-    used = 0
-    for load in sorted(loads):
-        key = _key(operations[load])
-        if key not in rows:
-            rows[key] = used
-            used += key[1]
-    return rows if used <= POST_ROWS else None
-
-
-def _key(load: Operation) -> tuple[int, int]:
-    """Return the first tile and the number of tiles of a LOAD."""
-    return int(load.written[0]), len(load.written)
-
-
-def _load_of_rows(load: Operation, rows: dict[tuple[int, int], int]) -> Operation:
-    """Convert a LOAD ACC of vectors to a LOAD of parameter rows."""
-    assert isinstance(load.instruction, Load)
-    fields = {"memory": Memory.POST, "sram_base": rows[_key(load)]}
-    return replace(load, instruction=replace(load.instruction, **fields))
 
 
 def _parts(

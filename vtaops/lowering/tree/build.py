@@ -403,10 +403,7 @@ class _Transposed(_Image):
 def _tree_of_elementwise(op: ops.Elementwise, config: HardwareConfig, tiling: Tiling) -> Tree:
     tiles = _Elementwise(op, config, tiling)
     found = {name: tiles.product_of(name, tensor) for name, tensor, _ in op.products}
-    first, *others = found
-    if [*op.offset_stages] == [first]:  # then its tile is complete first
-        (start, value), (then, other) = (found[name] for name in (first, *others))
-        return tiles.tree(([*start, *then], value), {others[0]: ([], other)}, late=tiles.buffers)
+    first = next(iter(found))
     return tiles.tree(found[first], found, late=tiles.buffers)
 
 

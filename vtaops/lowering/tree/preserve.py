@@ -19,24 +19,24 @@ from vtaops.schedule.calls import ALU_CALL, RESET_CALL
 def preserve_operands(tree: Tree) -> Tree:
     """Copy the operands of ALU stages that are needed afterwards, or lie in other tiles."""
     readers = Counter(name for leaf in leaves(tree.body) for name in leaf.read)
+    return replace(tree, body=_preserving(tree.body, readers))
 
-    def preserving(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-        found: list[Node] = []
-        filled: set[str] = set()
-        for node in nodes:
-            if isinstance(node, LoopNode):
-                found.append(replace(node, body=preserving(node.body)))
-            elif isinstance(node, CallNest) and _overwrites(node):
-                result, source = node.operands[:2]
-                used_up = readers[source.buffer.name] == 1 and source.buffer.name in filled
-                in_place = used_up and result.offset.names == source.offset.names
-                found += [node] if in_place else _on_a_copy(node)
-            else:
-                found.append(node)
-            filled |= {leaf.dst.buffer.name for leaf in leaves([node])}
-        return tuple(found)
 
-    return replace(tree, body=preserving(tree.body))
+def _preserving(nodes: tuple[Node, ...], readers: Counter[str]) -> tuple[Node, ...]:
+    found: list[Node] = []
+    filled: set[str] = set()
+    for node in nodes:
+        if isinstance(node, LoopNode):
+            found.append(replace(node, body=_preserving(node.body, readers)))
+        elif isinstance(node, CallNest) and _overwrites(node):
+            result, source = node.operands[:2]
+            used_up = readers[source.buffer.name] == 1 and source.buffer.name in filled
+            in_place = used_up and result.offset.names == source.offset.names
+            found += [node] if in_place else _on_a_copy(node)
+        else:
+            found.append(node)
+        filled |= {leaf.dst.buffer.name for leaf in leaves([node])}
+    return tuple(found)
 
 
 def _overwrites(leaf: CallNest) -> bool:

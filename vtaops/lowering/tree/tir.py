@@ -165,6 +165,10 @@ class _Parser:
             return [_guarded(node, guards) for node in self.statements(stmt.then_case)]
         if isinstance(stmt, tirx.AttrStmt):
             return self._attribute(stmt)
+        return self._leaf(stmt)
+
+    def _leaf(self, stmt: Any) -> list[Node]:
+        """Parse a copy, a call or a declaration."""
         if isinstance(stmt, tirx.BufferStore | tirx.Evaluate):
             evaluates = isinstance(stmt, tirx.Evaluate)
             leaf = self._call(stmt.value) if evaluates else self._copy(stmt)
@@ -200,16 +204,14 @@ class _Parser:
             f"and lanes by intrinsics: leave it serial, or tensorize it",
         )
         loop = Loop(name_of(stmt.loop_var), _extent(name, stmt.extent, stmt.extent))
-        nodes, leaf = self._inside(loop, stmt.body), None
-        marks = DMA_COPY in stmt.annotations
-        if len(nodes) == 1 and isinstance(nodes[0], LeafNest) and nodes[0] not in self._marked:
-            leaf = nodes[0]
+        nodes, marks = self._inside(loop, stmt.body), DMA_COPY in stmt.annotations
+        (leaf,) = nodes if len(nodes) == 1 and nodes[0] not in self._marked else (None,)
         _require(
             not marks or isinstance(leaf, CopyNest),
             f"{name} is marked as a copy (vta.dma_copy) and holds block {block!r}, which is no "
             f"copy; mark a loop that holds one copy and nothing else",
         )
-        if leaf is None:
+        if not isinstance(leaf, LeafNest):
             return LoopNode(loop, nodes)
         _require(
             not marks or loop.name not in self._lanes[1:],
@@ -273,17 +275,7 @@ class _Parser:
         """Parse a copy, with the loops over the lanes of its tiles."""
         target = stmt.buffer
         self._check_target(target)
-        value, condition, padding = stmt.value, None, 0
-        if isinstance(value, tirx.Cast):
-            value = value.value
-        if isinstance(value, Call) and len(value.args) == 3:  # if_then_else(inside, load, padding)
-            condition, value, outside = value.args
-            if isinstance(outside, tirx.IntImm):
-                padding = int(outside.value)
-            else:
-                condition, value = None, stmt.value
-        if isinstance(value, tirx.Cast):
-            value = value.value
+        value, condition, padding = _selected(stmt.value)
         sides = [(target, stmt.indices[0])]
         if isinstance(value, tirx.IntImm) and isinstance(stmt.value, Call):
             condition, padding = None, int(value.value)  # all of the tile is padding
@@ -423,6 +415,21 @@ class _Parser:
             f"configuration",
         )
         return self._operand(data.args[0], offset, lanes)
+
+
+def _selected(value: Any) -> tuple[Any, Any, int]:
+    """Return what a copy reads, the condition that it does so, if any, and else the padding."""
+    inner, condition, padding = _uncast(value), None, 0
+    if isinstance(inner, Call) and len(inner.args) == 3:  # if_then_else(inside, load, padding)
+        condition, inner, outside = inner.args
+        if not isinstance(outside, tirx.IntImm):
+            return value, None, 0
+        padding = int(outside.value)
+    return _uncast(inner), condition, padding
+
+
+def _uncast(value: Any) -> Any:
+    return value.value if isinstance(value, tirx.Cast) else value
 
 
 def _guarded(node: Node, guards: tuple[Expression, ...]) -> Node:
