@@ -34,7 +34,6 @@ from vtaops.graph.thresholds import (
     FineScale,
     Steps,
     fine_scale_for,
-    firsts_of_requantization,
     steps_of_requantization,
 )
 from vtaops.network.digits import folded, nearest, ratios
@@ -208,7 +207,11 @@ def round_sums(
     coarse = _coarse(scaling)
     if not target.scales and isinstance(op, ops.Requantize) and coarse.right_shift is None:
         coarse = nearest(coarse)
-    own, wanted = (firsts_of_requantization(each, low, high) for each in (coarse, scaling))
+    ends = [*enumerate(zip(low.tolist(), high.tolist(), strict=True))]
+    own, wanted = (
+        np.stack([steps_of_requantization(each, n, *pair).first for n, pair in ends])
+        for each in (coarse, scaling)
+    )
     count = int(np.abs(own - wanted).sum())
     return Replacement(replace(op, requantization=coarse), count, _sums(low, high))
 
