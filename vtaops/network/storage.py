@@ -692,7 +692,7 @@ def _wish(node: Node, shape: Shape, beyond: Wish | None, rows: Rows) -> Wish | N
         return any(map(beyond.takes, _seen(node, result, beyond)))
 
     best = backward(node, shape, beyond.best if beyond else None, rows)
-    depth = beyond.depth + 1 if beyond and not images else 0
+    depth = 0 if images else getattr(beyond, "depth", -1) + 1
     return Wish(best, cache(takes), depth, _is_direct(node, beyond))
 
 
