@@ -22,7 +22,6 @@ from vtaops.graph.requantization import (
 from vtaops.graph.thresholds import (
     differing,
     fine_scale_for,
-    firsts_of_requantization,
     quotient_scale,
     steps_of_requantization,
 )
@@ -188,7 +187,7 @@ def test_fine_scales_have_the_thresholds_that_they_claim(seed):
 @pytest.mark.parametrize(
     "make", [Requantization, partial(TfliteRequantization, rounds="once"), TfliteRequantization]
 )
-def test_thresholds_of_all_channels_are_those_of_each(make):
+def test_thresholds_are_where_results_change(make):
     multipliers, shifts = make().limits.values()
     rng = np.random.default_rng(multipliers.stop + shifts.stop)
     for _ in range(20):
@@ -199,10 +198,8 @@ def test_thresholds_of_all_channels_are_those_of_each(make):
             multiplier[0] = 0
         scaling = make(multiplier, shift, zero_point)
         low, high = rng.integers(-(1 << 30), 0, count), rng.integers(0, 1 << 30, count)
-        found = firsts_of_requantization(scaling, low, high)
         for channel, (a, b) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
             own = steps_of_requantization(scaling, channel, a, b)
-            assert np.array_equal(found[channel], own.first)
             one = make(multiplier[channel], shift[channel], zero_point)
             real = (a < own.first) & (own.first <= b)
             before, at = (one.apply(own.first[real] - k).astype(int) - zero_point for k in (1, 0))

@@ -14,7 +14,6 @@ whose bounds admit an encodable nudge.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -72,9 +71,15 @@ def steps_of(
     levels: Integers, multiplier: int, shift: int, more: int, low: int, high: int
 ) -> Steps:
     """Return the steps of ``(a * multiplier + half + more) >> shift``, `more` signed as a."""
-    first = _firsts(
-        levels if shift < _WIDE else levels.astype(object), multiplier, shift, more, low, high
-    )
+    half = (1 << shift) >> 1
+    wanted = (levels if shift < _WIDE else levels.astype(object)) << shift
+    if multiplier:
+        negative, positive = (-((half + m - wanted) // multiplier) for m in (-more, more))
+        level = np.where(negative < 0, negative, np.maximum(positive, 0))
+        first = np.clip(level, low, high + 1)
+    else:
+        first = np.where(levels > 0, high + 1, low)
+    first = first.astype(np.int64)
     return Steps(levels, first, first - 1, low, high)
 
 
@@ -82,38 +87,12 @@ _WIDE = 54
 """Shift from which on a level, shifted left, may not fit 64 bits."""
 
 
-def _firsts(levels: Any, multiplier: Any, shift: Any, more: Any, low: Any, high: Any) -> Integers:
-    """Return `Steps.first`; numbers, or columns with a row for each channel."""
-    half, wanted = (1 << shift) >> 1, levels << shift
-    divisor = np.where(multiplier == 0, 1, multiplier)
-    negative = -((half - more - wanted) // divisor)
-    positive = -((half + more - wanted) // divisor)
-    level = np.where(negative < 0, negative, np.maximum(positive, 0))
-    constant = np.where(levels > 0, high + 1, low)
-    first = np.where(multiplier == 0, constant, np.clip(level, low, high + 1))
-    return np.asarray(first, np.int64)
-
-
-def _parts(scaling: Requantization) -> tuple[Integers, list[Integers]]:
-    """Return levels, and the numbers of all channels or of each: multiplier, shift, by sign."""
-    least, most = (bound - scaling.zero_point for bound in scaling.clip)
-    numbers = [scaling.multiplier, scaling.shift, scaling.by_sign]
-    return np.arange(least + 1, most + 1), numbers
-
-
 def steps_of_requantization(scaling: Requantization, channel: int, low: int, high: int) -> Steps:
     """Return the steps of one channel of a requantization on an interval of sums."""
-    levels, numbers = _parts(scaling)
+    least, most = (bound - scaling.zero_point for bound in scaling.clip)
+    numbers = scaling.multiplier, scaling.shift, scaling.by_sign
     multiplier, shift, more = (int(n[channel] if n.ndim else n) for n in numbers)
-    return steps_of(levels, multiplier, shift, more, low, high)
-
-
-def firsts_of_requantization(scaling: Requantization, low: Integers, high: Integers) -> Integers:
-    """Return `Steps.first` of each channel on its interval of sums, shape (channels, levels)."""
-    levels, numbers = _parts(scaling)
-    kind = np.int64 if scaling.shift.max() < _WIDE else object
-    columns = [np.broadcast_to(n, low.shape)[:, None].astype(kind) for n in (*numbers, low, high)]
-    return _firsts(levels.astype(kind), *columns)
+    return steps_of(np.arange(least + 1, most + 1), multiplier, shift, more, low, high)
 
 
 def fine_scale_for(steps: Steps, ratio: float, kind: int) -> FineScale:

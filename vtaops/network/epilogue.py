@@ -181,21 +181,6 @@ def _factor(residual: Array, shift: int) -> int:
     return factor
 
 
-def _no_shift(scaling: Requantization) -> NotOnVta:
-    """Return why a requantization is no shift."""
-    if scaling.multiplier.ndim or scaling.shift.ndim:
-        return NotOnVta(
-            "scale",
-            "its per-channel scales need the extension 'post'; this configuration has one shift "
-            "per tensor",
-        )
-    return NotOnVta(
-        "scale",
-        "its scale is not a power of two, which needs the extension 'post'; this configuration "
-        "only shifts",
-    )
-
-
 def right_shift(scaling: Requantization) -> int:
     """Return the shift to the right of all channels.
 
@@ -206,7 +191,8 @@ def right_shift(scaling: Requantization) -> int:
     """
     shift = scaling.right_shift
     if shift is None:
-        raise _no_shift(scaling)
+        text = "its scale is not a power of two alike for all channels, which needs 'post'"
+        raise NotOnVta("scale", text)
     if not 0 <= shift <= MAX_SHIFT:
         text = f"its scales need a shift by {shift}; VTA shifts by 0 to {MAX_SHIFT}"
         raise NotOnVta("scale", text)

@@ -133,22 +133,7 @@ def _reason_of_neighbours(
     known = storages(graph).get(node.outputs[0].name)
     split = known is not None and known.split
     beside = is_free(node.op) and not split and all(reasons[maker.name] for maker in makers)
-    readers = [] if beside or not _flattens(node, graph) else graph.consumers(node.outputs[0])
-    if any(reasons[reader.name] for reader in readers):
-        text = "this reshape copies data, and its consumer runs on the host"
-        return Reason("neighbours", text)
     return Reason("neighbours", "its inputs are on the host, where it is free") if beside else None
-
-
-def _flattens(node: Node, graph: Graph) -> bool:
-    """Return whether a reshape flattens images for dense layers, which can also read images."""
-    if not isinstance(node.op, ops.Reshape):
-        return False
-    storage = storages(graph)[node.outputs[0].name]
-    readers = graph.consumers(node.outputs[0])
-    return storage.pixels > 1 and all(
-        isinstance(n.op, ops.Dense) and not storage.ends_in(n.op.weight.shape[1]) for n in readers
-    )
 
 
 def _partitions(

@@ -100,10 +100,13 @@ class LoweredRegion:
 
     @cached_property
     def outputs(self) -> list[Tensor]:
-        others = (node for node in self.graph.nodes if node.name not in self.names)
-        beyond = [*self.graph.outputs, *(tensor for node in others for tensor in node.inputs)]
-        read = {tensor.name for tensor in beyond}
-        return [tensor for tensor in self._made if tensor.name in read]
+        results, own = {*self.graph.outputs}, {*self.names}
+
+        def leaves(tensor: Tensor) -> bool:
+            readers = self.graph.consumers(tensor)
+            return tensor in results or any(node.name not in own for node in readers)
+
+        return [*filter(leaves, self._made)]
 
     def _fuse_tables(self) -> None:
         """Merge a table with the operator before it if nothing else reads that result."""

@@ -25,13 +25,13 @@ from vtaops.program.region import Argument, Region
 def compile_region(region: LoweredRegion, fragments: Fragments) -> Region:
     """Return the program of nodes that VTA executes in sequence."""
     steps = region.steps = [narrowed(step, fragments.target.config) for step in region.steps]
-    found = [_program(region, fragments, find_groups(steps, fragments))]
+    ways = [find_groups(steps, fragments)]
     if fragments.pin_weights:
-        resident = find_groups(steps, fragments, resident=True)
-        found.append(_program(region, fragments, resident))
-    program, buffers = found[0]
-    if len(found) > 1:  # to simulate a program takes long
-        program, buffers = min(found, key=lambda way: way[0].steady.cycles())
+        ways.append(find_groups(steps, fragments, resident=True))
+    found = [_program(region, fragments, groups) for groups in ways]
+    # To simulate a program takes long.
+    best = min(found, key=lambda way: way[0].steady.cycles()) if len(found) > 1 else found[0]
+    program, buffers = best
     return Region(
         nodes=region.names,
         program=program,

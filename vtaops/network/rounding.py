@@ -13,6 +13,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import starmap
 from math import prod
 from typing import Any
 
@@ -34,7 +36,6 @@ from vtaops.graph.thresholds import (
     FineScale,
     Steps,
     fine_scale_for,
-    firsts_of_requantization,
     steps_of_requantization,
 )
 from vtaops.network.digits import folded, nearest, ratios
@@ -208,9 +209,19 @@ def round_sums(
     coarse = _coarse(scaling)
     if not target.scales and isinstance(op, ops.Requantize) and coarse.right_shift is None:
         coarse = nearest(coarse)
-    own, wanted = (firsts_of_requantization(each, low, high) for each in (coarse, scaling))
-    count = int(np.abs(own - wanted).sum())
+    channels = zip(range(len(low)), low.tolist(), high.tolist(), strict=True)
+    count = sum(starmap(partial(_differing, coarse, scaling), channels))
     return Replacement(replace(op, requantization=coarse), count, _sums(low, high))
+
+
+def _differing(
+    first: Requantization, second: Requantization, channel: int, low: int, high: int
+) -> int:
+    """Return for how many sums of a channel two requantisations differ."""
+    own, wanted = (
+        steps_of_requantization(each, channel, low, high).first for each in (first, second)
+    )
+    return int(np.abs(own - wanted).sum())
 
 
 def _finest(op: Any, low: Integers, high: Integers) -> Replacement:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import cache
 from itertools import accumulate, filterfalse
@@ -207,31 +207,26 @@ def matrices_of(node: Node, operand: int) -> tuple[int, int, int]:
     return count, rows, tensor.shape[-1]
 
 
+@dataclass(frozen=True, eq=False)
 class Wish:
     """What the readers of a tensor want of its storage.
 
-    Parameters
+    Attributes
     ----------
     best : Storage or None
         The storage that they prefer.
     takes : callable
         Whether they read the tensor in a storage.
-    direct : bool
-        Whether they compute; a view can also be made on the host, where it costs nothing.
     depth : int
         Number of readers behind readers that are asked.
+    direct : bool
+        Whether they compute; a view can also be made on the host, where it costs nothing.
     """
 
-    def __init__(
-        self,
-        best: Storage | None,
-        takes: Callable[[Storage], bool],
-        beyond: Wish | None = None,
-        *,
-        direct: bool = True,
-    ) -> None:
-        self.best, self.takes, self.direct = best, cache(takes), direct
-        self.depth: int = beyond.depth + 1 if beyond else 0
+    best: Storage | None
+    takes: Callable[[Storage], bool]
+    depth: int = 0
+    direct: bool = True
 
     @property
     def rank(self) -> tuple[bool, bool]:
@@ -240,11 +235,10 @@ class Wish:
 
     def beside(self, other: Wish) -> Wish:
         """Return the wish of two readers; the storage is that of this one if they are alike."""
-        first, second = (self, other) if self.rank >= other.rank else (other, self)
-        deeper = max(first, second, key=lambda wish: wish.depth)
-        return Wish(
-            first.best, lambda s: self.takes(s) and other.takes(s), deeper, direct=first.direct
-        )
+        first = self if self.rank >= other.rank else other
+        depth = max(self.depth, other.depth) + 1
+        both = cache(lambda storage: self.takes(storage) and other.takes(storage))
+        return replace(first, takes=both, depth=depth)
 
 
 DEPTH = 50
@@ -322,7 +316,6 @@ def _decided(graph: Graph) -> dict[str, Storage]:
     wishes = _wishes(graph, rows)
     found = {t.name: best for t in graph.inputs if (best := _best(t, wishes, rows))}
     for node in graph.nodes:
-        found |= _follow(node, graph, found)
         if isinstance(node.op, ops.RowSoftmax):  # a mask has an image for each matrix
             found |= {mask.name: found[node.inputs[0].name].apart for mask in node.inputs[1:]}
         if isinstance(node.op, ops.Matmul):
@@ -339,23 +332,6 @@ def _rows_of(graph: Graph) -> Rows:
     """Return how rows are stored: as pixels, if matrices are multiplied, or as images of one."""
     pixels = any(isinstance(node.op, ops.Matmul | ROWS) or _swaps(node) for node in graph.nodes)
     return as_tokens if pixels else as_rows
-
-
-def _follow(node: Node, graph: Graph, found: Mapping[str, Storage]) -> dict[str, Storage]:
-    """Return the storages of constants that a node computes with: that of its other operand."""
-    if not isinstance(node.op, POINTWISE) or _reads_images(node) or len(node.inputs) != 2:
-        return {}
-    pairs = zip(node.inputs, node.inputs[::-1], strict=True)
-    known = {t.name: found.get(other.name) for t, other in pairs if _is_for(t, node, graph)}
-    return {name: storage for name, storage in known.items() if storage and not storage.split}
-
-
-def _is_for(tensor: Tensor, node: Node, graph: Graph) -> bool:
-    """Return whether a tensor is a constant that only one node reads, beside what is none."""
-    makers = [graph.maker(each) for each in node.inputs]
-    constant = [maker is not None and isinstance(maker.op, ops.Constant) for maker in makers]
-    alone = sum(constant) == 1 and graph.consumers(tensor) == [node]
-    return alone and constant[node.inputs.index(tensor)]
 
 
 def _of_result(
@@ -400,11 +376,7 @@ def _of_product(node: Node, wishes: Mapping[str, Wish]) -> Storage | None:
 
 def _best(tensor: Tensor, wishes: Mapping[str, Wish], rows: Rows) -> Storage | None:
     """Return the storage that readers prefer, or the natural one."""
-    wish = wishes.get(tensor.name)
-    best = wish.best if wish else None
-    if best and best.split:
-        best = best.apart
-    return best or natural(tensor.shape, rows)
+    return _unsplit(wishes.get(tensor.name)) or natural(tensor.shape, rows)
 
 
 # ------------------------------------------------------------- what operators read and make
@@ -720,7 +692,8 @@ def _wish(node: Node, shape: Shape, beyond: Wish | None, rows: Rows) -> Wish | N
         return any(map(beyond.takes, _seen(node, result, beyond)))
 
     best = backward(node, shape, beyond.best if beyond else None, rows)
-    return Wish(best, takes, None if images else beyond, direct=_is_direct(node, beyond))
+    depth = 0 if images else getattr(beyond, "depth", -1) + 1
+    return Wish(best, cache(takes), depth, _is_direct(node, beyond))
 
 
 def _is_direct(node: Node, beyond: Wish | None) -> bool:
@@ -739,8 +712,14 @@ def _reads_host(node: Node, graph: Graph) -> bool:
 
 def _apart(wish: Wish) -> Wish:
     """Return the wish of what takes heads as images only."""
-    best = wish.best.apart if wish.best and wish.best.split else wish.best
-    return Wish(best, lambda s: not s.split and wish.takes(s), wish, direct=wish.direct)
+    takes = cache(lambda s: not s.split and wish.takes(s))
+    return replace(wish, best=_unsplit(wish), takes=takes, depth=wish.depth + 1)
+
+
+def _unsplit(wish: Wish | None) -> Storage | None:
+    """Return what readers prefer, with heads as images."""
+    best = wish.best if wish else None
+    return best.apart if best and best.split else best
 
 
 def _behind_views(maker: Node | None, graph: Graph) -> tuple[Node | None, bool]:

@@ -48,7 +48,6 @@ class _Walk:
     def __init__(self, graph: Graph, moving: set[str]) -> None:
         self._graph, self._moving = graph, moving
         self.waiting: dict[str, tuple[str, Axes]] = {}
-        self._constants: dict[tuple[bytes, Axes, float, int], str] = {}
 
     def put(self, result: Graph, node: Node) -> None:
         """Add a node, before the transpositions of its inputs if it may stand there."""
@@ -83,13 +82,11 @@ class _Walk:
         constant = self._constant(tensor)
         if constant is None:
             return result.tensors[self.waiting[tensor.name][0]]
-        value = np.ascontiguousarray(constant.value.transpose(np.argsort(axes)))
-        key = value.tobytes(), value.shape, tensor.scale, constant.zero_point
-        if key not in self._constants:
-            self._constants[key] = f"{tensor.name}:{','.join(map(str, axes))}"
-            op = replace(constant, value=value)
-            result.add(op, name=self._constants[key], scale=tensor.scale)
-        return result.tensors[self._constants[key]]
+        name = f"{tensor.name}:{','.join(map(str, axes))}"
+        if name not in result.tensors:
+            value = np.ascontiguousarray(constant.value.transpose(np.argsort(axes)))
+            result.add(replace(constant, value=value), name=name, scale=tensor.scale)
+        return result.tensors[name]
 
     def _made(self, result: Graph, tensor: Tensor) -> None:
         """Make a tensor that is still to be transposed, or a constant."""
