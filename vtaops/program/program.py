@@ -27,7 +27,7 @@ from vtaops.base.proof import Proof
 from vtaops.base.shapes import Array, Bytes, Int32Array, ReprMixin, Words, Words32
 from vtaops.machine.capabilities import FULL, Capabilities, find
 from vtaops.machine.config import MICRO_OP_BYTES, HardwareConfig
-from vtaops.machine.isa import Encoding, Instruction, rows_of
+from vtaops.machine.isa import Encoding, Instruction
 from vtaops.machine.layout import Layout
 from vtaops.program.statistics import Statistics, count_instructions
 
@@ -404,27 +404,6 @@ class Program:
 
         return disassemble(self)
 
-    def check_words(self) -> None:
-        """Check that every word is an instruction: a file may contain anything.
-
-        Raises
-        ------
-        ProgramError
-            If one is not; the message names the first.
-        """
-        encoding = Encoding.of(self.config)
-        known = np.zeros(len(self), np.bool_)
-        for cls in encoding.instructions:
-            rows = rows_of(self.instructions, cls)
-            memory = encoding.columns(self.instructions[rows], cls).get("memory")
-            known[rows] = memory is None or np.isin(memory, self.config.memories)
-        if not known.all():
-            row = int(np.flatnonzero(~known)[0])
-            low, high = (int(half) for half in self.instructions[row])
-            raise ProgramError(
-                f"instruction {row} (word {high:016x}{low:016x}) has no valid opcode or memory"
-            )
-
     def stats(self) -> Statistics:
         """Return the predicted counters of a run, without running.
 
@@ -433,7 +412,7 @@ class Program:
         ProgramError
             If a word is not an instruction.
         """
-        self.check_words()
+        self.decode()
         return count_instructions(self.config, self.instructions)
 
     @checked_call
@@ -454,7 +433,7 @@ class Program:
         """
         from vtaops.program.timing import simulate
 
-        self.check_words()
+        self.decode()
         return simulate(self, timing, events=False).cycles
 
     @checked_call
@@ -462,7 +441,7 @@ class Program:
         """Return the activity of each unit over time, as predicted by the timing model."""
         from vtaops.program.timing import simulate
 
-        self.check_words()
+        self.decode()
         return simulate(self, timing)
 
     @checked_call
