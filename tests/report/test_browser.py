@@ -209,7 +209,6 @@ def test_layers_are_chosen_one_after_the_other(show):
     names = [f"{name} ({n})" for n, span in enumerate(spans, 1) for name, *_ in span]
     select = Select(page.driver.find_element(page.by.ID, "layers"))
     assert [option.text for option in select.options] == ["all layers", *names]
-    assert page.text("#legend").splitlines().count("forward") == 1
     ranges = [(first, end) for span in spans for _, first, end in span]
     select.select_by_index(3)
     assert page.range()[:2] == ranges[2]
@@ -231,9 +230,8 @@ def layers_of(model):
     return [(program.operators[number].name, *ends) for number, ends in found.items()]
 
 
-def test_plain_hardware_has_no_forward_in_its_legend(show, timeline):
+def test_one_operator_has_no_choice_of_layers(show, timeline):
     page = show(interactive(timeline))
-    assert "forward" not in page.text("#legend").splitlines()
     assert not page.driver.find_element(page.by.ID, "layers").is_displayed()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
+from functools import cache
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -24,6 +25,9 @@ MALFORMED = (
 """Exceptions raised by reading a malformed document."""
 
 
+_hints = cache(get_type_hints)
+
+
 def check_fields(kind: type, values: Mapping[str, Any], name: str = "") -> None:
     """Check the fields of a dataclass, given by name, against its annotations.
 
@@ -35,7 +39,7 @@ def check_fields(kind: type, values: Mapping[str, Any], name: str = "") -> None:
         If a field is unknown, is missing and has no default, or has another type; the message
         names it.
     """
-    hints, called = get_type_hints(kind), name or kind.__name__
+    hints, called = _hints(kind), name or kind.__name__
     known = {f.name: f for f in fields(kind)}
     for key, value in values.items():
         if key not in known or not conforms(value, hints[key], _is_a):

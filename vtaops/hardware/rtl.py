@@ -101,7 +101,6 @@ class RtlParameters:
     performance_counters: bool = True
 
     def __post_init__(self) -> None:
-        self._check_types()
         if self.port_bytes not in PORT_BYTES:
             raise ConfigError(f"port_bytes is {self.port_bytes}; it must be 8, 16, 32 or 64")
         for name in ("burst_beats", "load_buffer_beats", "command_depth"):
@@ -127,12 +126,6 @@ class RtlParameters:
             value = getattr(self, name)
             if value is not None and not low <= value <= high:
                 raise ConfigError(f"{name} is {value}; it must be in {low}..{high}")
-
-    def _check_types(self) -> None:
-        for f in fields(self):
-            value, kind = getattr(self, f.name), bool if f.type == "bool" else int
-            if type(value) is not kind and value is not f.default:
-                raise ConfigError(f"{f.name} is {value!r}; it must be of type {kind.__name__}")
 
 
 def sources() -> list[Path]:

@@ -158,29 +158,29 @@ def _summary(lines: Lines) -> tuple[HardwareConfig | None, dict[str, Any]]:
         _refuse(number, "this is neither a section nor 'program for BITSTREAM (CONFIGURATION)'")
     others = others[1:] if others and "instructions, " in others[0][1] else others
     name = head[1]
-    config = HardwareConfig.load(name) if name in HardwareConfig.names() else None
-    records: dict[str, Any] = {"metadata": {}, "operators": ()}
-    for number, line in others:
-        kind, _, text = line.partition(" ")
-        if "instructions, " in line:
-            continue
-        if kind == "configuration":
-            config = HardwareConfig.from_dict(_value(number, text), name=name)
-        elif kind == "operator":
-            with _at(number):
-                records["operators"] += (OperatorRecord.of(_value(number, text)),)
-        else:
-            key, _, text = line.partition(": ")
-            records["metadata"][key] = _value(number, text)
+    records = _records(others, name)
+    config = records.pop("configuration", None)
+    if config is None and name in HardwareConfig.names():
+        config = HardwareConfig.load(name)
     if config is None:
         _refuse(number, f"{name!r} is not shipped; a line 'configuration {{...}}' must state it")
     return config, records
 
 
-def _value(number: int, text: str) -> Any:
-    """Return the value that a line holds as JSON."""
-    with _at(number):
-        return json.loads(text)
+def _records(lines: Lines, name: str) -> dict[str, Any]:
+    """Return what the lines of a summary state, except that in numbers."""
+    records: dict[str, Any] = {"metadata": {}, "operators": ()}
+    for number, line in lines:
+        kind, _, text = line.partition(" ")
+        with _at(number):
+            if kind == "configuration":
+                records[kind] = HardwareConfig.from_dict(json.loads(text), name=name)
+            elif kind == "operator":
+                records["operators"] += (OperatorRecord.of(json.loads(text)),)
+            elif "instructions, " not in line:
+                key, _, text = line.partition(": ")
+                records["metadata"][key] = json.loads(text)
+    return records
 
 
 @contextmanager

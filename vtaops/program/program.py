@@ -27,7 +27,7 @@ from vtaops.base.proof import Proof
 from vtaops.base.shapes import Array, Bytes, Int32Array, ReprMixin, Words, Words32
 from vtaops.machine.capabilities import FULL, Capabilities, find
 from vtaops.machine.config import MICRO_OP_BYTES, HardwareConfig
-from vtaops.machine.isa import Encoding, Instruction, rows_of
+from vtaops.machine.isa import Encoding, Instruction
 from vtaops.machine.layout import Layout
 from vtaops.program.statistics import Statistics, count_instructions
 
@@ -107,45 +107,30 @@ class Buffer(ReprMixin):
             _ = self.nbytes
         except (ShapeError, TypeError) as error:
             raise ProgramError(f"buffer {self.name}: {error}") from error
-        if (self.offset, self.fill) != (None, None):
-            self._check_scratch()
-        if self.role is Role.OUTPUT:
-            self._check_result()
         expected = math.prod(self.shape) if self.role is Role.CONSTANT else 0
-        if len(self.value) != expected:
-            raise ProgramError(
-                f"{self.name} ({self.role.value}, shape {self.shape}) has a value of "
-                f"{len(self.value)} scalars; it must have {expected}"
-            )
-        integers = self.value if np.dtype(self.dtype).kind in "iu" else ()
-        if integers and not (self._holds(min(integers)) and self._holds(max(integers))):
-            raise ProgramError(f"{self.name} has a value that no {self.dtype} is")
-
-    def _holds(self, scalar: int) -> bool:
-        numbers = np.iinfo(self.dtype)
-        return bool(numbers.min <= scalar <= numbers.max)
-
-    def _check_result(self) -> None:
-        view = self.layout.view
-        if view is not None and not view.invertible:
-            raise ProgramError(f"{self.name} is a result; the view {view} is one of arguments")
-
-    def _check_scratch(self) -> None:
-        if self.role is not Role.SCRATCH:
-            raise ProgramError(
-                f"{self.name} ({self.role.value}) has an offset or a fill; only scratch buffers do"
-            )
-        if self.offset is not None and self.fill is not None:
-            raise ProgramError(
-                f"{self.name} is filled with {self.fill}, so it must lie outside of the arena, "
-                f"whose slots others overwrite; it has the offset {self.offset}"
-            )
-        if self.offset is not None and self.offset < 0:
-            raise ProgramError(f"{self.name} has the offset {self.offset}; it must not be negative")
-        if self.fill is not None and (self.dtype != "int8" or not self._holds(self.fill)):
-            raise ProgramError(
-                f"{self.name} ({self.dtype}) is filled with {self.fill}; a fill is an int8"
-            )
+        extra = (self.offset, self.fill) != (None, None)
+        view, integers = self.layout.view, self.value if np.dtype(self.dtype).kind in "iu" else ()
+        for right, reason in (
+            (self.role is Role.SCRATCH or not extra, "only scratch has an offset or a fill"),
+            (None in (self.offset, self.fill), "what has a fill lies outside of the arena"),
+            ((self.offset or 0) >= 0, f"its offset {self.offset} is negative"),
+            (
+                self.fill is None or (self.dtype == "int8" and -128 <= self.fill <= 127),
+                "a fill is an int8",
+            ),
+            (
+                self.role is not Role.OUTPUT or view is None or view.invertible,
+                f"it is a result; the view {view} is one of arguments",
+            ),
+            (
+                len(self.value) == expected,
+                f"its value has {len(self.value)} scalars; it must have {expected}",
+            ),
+            (_hold(integers, self.dtype), f"it has a value that no {self.dtype} is"),
+        ):
+            if not right:
+                stated = f"{self.dtype}{list(self.shape)}, {self.role.value}"
+                raise ProgramError(f"buffer {self.name} ({stated}): {reason}")
 
     @cached_property
     def packed_shape(self) -> tuple[int, ...]:
@@ -196,6 +181,11 @@ class Buffer(ReprMixin):
         """Return the logical tensor of a DRAM image (its bytes)."""
         packed = image.view(self.dtype).reshape(self.packed_shape)
         return self.layout.unpack(packed, self.shape)
+
+
+def _hold(scalars: tuple[int, ...], dtype: str) -> bool:
+    numbers = np.iinfo(dtype) if scalars else None
+    return numbers is None or (numbers.min <= min(scalars) and max(scalars) <= numbers.max)
 
 
 @dataclass(frozen=True)
@@ -414,27 +404,6 @@ class Program:
 
         return disassemble(self)
 
-    def check_words(self) -> None:
-        """Check that every word is an instruction: a file may contain anything.
-
-        Raises
-        ------
-        ProgramError
-            If one is not; the message names the first.
-        """
-        encoding = Encoding.of(self.config)
-        known = np.zeros(len(self), np.bool_)
-        for cls in encoding.instructions:
-            rows = rows_of(self.instructions, cls)
-            memory = encoding.columns(self.instructions[rows], cls).get("memory")
-            known[rows] = memory is None or np.isin(memory, self.config.memories)
-        if not known.all():
-            row = int(np.flatnonzero(~known)[0])
-            low, high = (int(half) for half in self.instructions[row])
-            raise ProgramError(
-                f"instruction {row} (word {high:016x}{low:016x}) has no valid opcode or memory"
-            )
-
     def stats(self) -> Statistics:
         """Return the predicted counters of a run, without running.
 
@@ -443,7 +412,7 @@ class Program:
         ProgramError
             If a word is not an instruction.
         """
-        self.check_words()
+        self.decode()
         return count_instructions(self.config, self.instructions)
 
     @checked_call
@@ -464,7 +433,7 @@ class Program:
         """
         from vtaops.program.timing import simulate
 
-        self.check_words()
+        self.decode()
         return simulate(self, timing, events=False).cycles
 
     @checked_call
@@ -472,7 +441,7 @@ class Program:
         """Return the activity of each unit over time, as predicted by the timing model."""
         from vtaops.program.timing import simulate
 
-        self.check_words()
+        self.decode()
         return simulate(self, timing)
 
     @checked_call

@@ -123,7 +123,7 @@ class LoadedProgram(Closing):
                 f"({program.config.fingerprint}), the device is {device.config.bitstream_id} "
                 f"({device.config.fingerprint}); compile it for the device's configuration"
             )
-        program.check_words()
+        program.decode()
         check_instructions(program.config, program.instructions, capabilities_of(device))
         self.program = program
         self.device = device

@@ -5,14 +5,11 @@ Owns the page's data; the drawing code is ``spacetime.html`` beside this file.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from vtaops.machine.isa import Encoding, Load, rows_of
 from vtaops.program import Program
 from vtaops.program.disassembly import instruction_rows
 from vtaops.program.html import page
@@ -46,7 +43,7 @@ def interactive(
     data = {
         "title": title,
         "lanes": [*lanes.LANES, *ports],
-        "kinds": lanes.KIND_COLORS | (FORWARD if any(each["forwards"] for each in drawn) else {}),
+        "kinds": lanes.KIND_COLORS,
         "waits": lanes.WAIT_COLORS,
         "meaning": WAITS,
         "queues": lanes.TOKEN_COLORS,
@@ -67,7 +64,7 @@ def timeline_html(timeline: Timeline) -> str:
 
 def _timeline_data(timeline: Timeline, title: str, ports: Sequence[str]) -> dict[str, Any]:
     program = timeline.program
-    cycles, inside = max(1, timeline.cycles), _forwards(program)
+    cycles = max(1, timeline.cycles)
     moved = [_port_lane(timeline, name.removeprefix("port ")) for name in ports]
     works = [timeline.units[unit].work for unit in lanes.LANES]
     works += [sum(end - start for start, end, *_ in lane) for lane in moved]
@@ -75,8 +72,7 @@ def _timeline_data(timeline: Timeline, title: str, ports: Sequence[str]) -> dict
         "title": lanes.headline(timeline, title),
         "cycles": timeline.cycles,
         "busy": [round(100 * work / cycles) for work in works],
-        "segments": [_segments(timeline.segments[unit], inside) for unit in lanes.LANES] + moved,
-        "forwards": len(inside),
+        "segments": [_segments(timeline.segments[unit]) for unit in lanes.LANES] + moved,
         "layers": _layers(timeline),
         "tokens": [[t.queue, t.sender, t.receiver, t.sent, t.taken] for t in timeline.tokens],
         "events": [[e.dispatched, e.taken, e.start, e.end, e.completed] for e in timeline.events],
@@ -84,16 +80,9 @@ def _timeline_data(timeline: Timeline, title: str, ports: Sequence[str]) -> dict
     }
 
 
-def _segments(segments: Sequence[Segment], inside: Collection[int]) -> list[list[Any]]:
-    """Return what a unit does, without its idle time; `inside` are LOADs that forward results."""
-    kinds = [
-        "forward" if s.kind == "load inp" and s.instruction in inside else s.kind for s in segments
-    ]
-    return [
-        [s.start, s.end, kind, s.instruction]
-        for s, kind in zip(segments, kinds, strict=True)
-        if kind != IDLE
-    ]
+def _segments(segments: Sequence[Segment]) -> list[list[Any]]:
+    """Return what a unit does, without its idle time."""
+    return [[s.start, s.end, s.kind, s.instruction] for s in segments if s.kind != IDLE]
 
 
 def _texts(program: Program) -> list[str]:
@@ -105,16 +94,6 @@ def _texts(program: Program) -> list[str]:
 
 
 _FRAME_HEIGHT = 480
-
-FORWARD = {"forward": "#e377c2"}
-"""Colour of tiles from the output scratchpad (extension ``forward``) instead of DRAM."""
-
-
-def _forwards(program: Program) -> list[int]:
-    loads = rows_of(program.instructions, Load)
-    columns = Encoding.of(program.config).columns(program.instructions[loads], Load)
-    inside: list[int] = loads[columns.get("forward", np.zeros(len(loads))) == 1].tolist()
-    return inside
 
 
 def _layers(timeline: Timeline) -> list[list[Any]]:

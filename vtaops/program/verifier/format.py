@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from typing import Any
 
 import numpy as np
 
@@ -87,29 +88,35 @@ def check_format(step: CheckedInstruction) -> None:
 
 
 def _check_move(step: CheckedInstruction, i: isa.MemoryInstruction) -> None:
-    memory, stores = Memory(i.memory), isinstance(i, isa.Store)
     if i.x_size == 0:
         stated = any(getattr(i, name) for name in _OF_NO_NOP[type(i)])
         reason = "x_size is 0, so every field but memory and tokens must be 0"
         step.require((stated, Rule.NOP, reason))
-    forward, narrow = (0, 0) if isinstance(i, isa.Store) else (i.forward, i.nibbles)
-    pads = i.y_pad_top or i.y_pad_bottom or i.x_pad_left or i.x_pad_right
-    rows = i.y_pad_top + i.y_size + i.y_pad_bottom
-    overlap = stores and i.y_size > 1 and i.x_stride < i.x_size
+    memory, pads = Memory(i.memory), any(getattr(i, name) for name in _PADS)
+    if i.x_size and not i.y_pad_top + i.y_size + i.y_pad_bottom:
+        step.reject(Rule.MEMORY, "it has no row; y_size must be at least 1")
+    if isinstance(i, isa.Store):
+        overlap = i.y_size > 1 and i.x_stride < i.x_size
+        faults = {
+            f"only OUT can be stored, not {memory.name}": memory != Memory.OUT,
+            "a STORE cannot pad": pads,
+            f"rows of {i.x_size} elements overlap in DRAM; x_stride is {i.x_stride}": overlap,
+        }
+    else:
+        faults = _faults_of_load(i, memory, pads)
+    step.require(*((fault, Rule.MEMORY, reason) for reason, fault in faults.items()))
+
+
+def _faults_of_load(i: isa.Load, memory: Memory, pads: bool) -> dict[str, Any]:
     of_uop = memory == Memory.UOP and i.x_size
-    faults = {
-        f"only OUT can be stored, not {memory.name}": stores and memory != Memory.OUT,
-        "OUT cannot be loaded": not stores and memory == Memory.OUT,
-        "only INP can be loaded from the output memory": forward and memory != Memory.INP,
-        "only weights can have four bits": narrow and memory != Memory.WGT,
-        "it has no row; y_size must be at least 1": i.x_size and not rows,
-        "it takes no row of the output memory": forward and not i.y_size,
+    return {
+        "OUT cannot be loaded": memory == Memory.OUT,
+        "only INP can be loaded from the output memory": i.forward and memory != Memory.INP,
+        "only weights can have four bits": i.nibbles and memory != Memory.WGT,
+        "it takes no row of the output memory": i.forward and not i.y_size,
         "micro-ops are loaded in one row without padding": of_uop and (i.y_size != 1 or pads),
         "a table has no padding": memory == Memory.TABLE and pads,
-        "a STORE cannot pad": stores and pads,
-        f"rows of {i.x_size} elements overlap in DRAM; x_stride is {i.x_stride}": overlap,
     }
-    step.require(*((fault, Rule.MEMORY, reason) for reason, fault in faults.items() if fault))
 
 
 def _check_loops(step: CheckedInstruction, i: isa.LoopInstruction) -> None:
@@ -131,19 +138,26 @@ def _check_loops(step: CheckedInstruction, i: isa.LoopInstruction) -> None:
 
 
 def _check_post(step: CheckedInstruction, i: isa.Post) -> None:
-    stated = any(getattr(i, name) for name in _OF_POST)
-    no_row = not i.use_scale and not i.use_bias
-    faults = {
-        "it is not enabled, so every field but tokens must be 0": not i.enable and stated,
-        f"the bounds {i.low}..{i.high} hold no value": i.enable and i.low > i.high,
-        "multiplier and shift come from the row, so the fields must be 0": i.use_scale
-        and (i.multiplier or i.shift),
-        "it takes no scales of the row, so fine must be 0": not i.use_scale and i.fine,
-        "it reads no row, so the row and its factors must be 0": no_row
-        and (i.row or i.row_factor_out or i.row_factor_in),
-        "it reads no table, so its number must be 0": not i.use_table and i.table_index,
-    }
-    step.require(*((fault, Rule.POST, reason) for reason, fault in faults.items()))
+    step.require(
+        (i.enable and i.low > i.high, Rule.POST, f"the bounds {i.low}..{i.high} hold no value")
+    )
+    for idle, names, reason in (
+        (not i.enable, _OF_POST, "it is not enabled, so every field but tokens must be 0"),
+        (
+            i.use_scale,
+            ("multiplier", "shift"),
+            "multiplier and shift come from the row, so the fields must be 0",
+        ),
+        (not i.use_scale, ("fine",), "it takes no scales of the row, so fine must be 0"),
+        (
+            not (i.use_scale or i.use_bias),
+            ("row", "row_factor_out", "row_factor_in"),
+            "it reads no row, so the row and its factors must be 0",
+        ),
+        (not i.use_table, ("table_index",), "it reads no table, so its number must be 0"),
+    ):
+        stated = any(getattr(i, name) for name in names)
+        step.require((idle and stated, Rule.POST, reason))
 
 
 def check_capabilities(program: Program, capabilities: Capabilities) -> None:
