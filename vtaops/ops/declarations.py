@@ -75,7 +75,9 @@ def declare_epilogue(op: Operator, sums: te.Tensor, given: Given) -> te.Tensor:
     def passed(stage: AluStage, source: te.Tensor) -> Lane:
         def lane(*index: Expr) -> Expr:
             _, block, *_, row, channel = index
-            other = stage.imm if stage.imm is not None else vectors[stage.operand](block, row, channel)
+            other = stage.imm
+            if other is None:
+                other = vectors[stage.operand](block, row, channel)
             return lane_meaning(stage.op, source(*index), other)
 
         return lane

@@ -231,7 +231,8 @@ def cycle_bound(
     else:
         compute = computed + _PER_COMPUTE_INSTRUCTION * instructions
 
-    first_inp = blocks * shape.rows.span(c.h) * shape.columns.span(c.w) * config.inp.element_bytes / bus
+    pixels = shape.rows.span(c.h) * shape.columns.span(c.w)
+    first_inp = blocks * pixels * config.inp.element_bytes / bus
     first_wgt = (
         (shape.shared_weights or c.oc * c.ic * shape.taps) * shape.weight_nbytes(config) / bus
     )
