@@ -136,11 +136,6 @@ OPERATORS: dict[str, Callable[[random.Random], Operator]] = {
         **_image(rng, _kernel(rng)),
         **_epilogue(rng),
     ),
-    "grouped": lambda rng: (
-        lambda c: ops.Conv2d(
-            in_channels=c, out_channels=c, groups=c, **_image(rng, _kernel(rng)), **_epilogue(rng)
-        )
-    )(rng.randint(2, 40)),
     "gemm": lambda rng: replace(random_gemm(rng), k=rng.randint(1, 90), n=rng.randint(1, 90)),
 }
 KINDS = (*(f"own {kind}" for kind in RANDOM), *OPERATORS)

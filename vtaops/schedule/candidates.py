@@ -405,7 +405,10 @@ class TilingList:
             fit = listed.fit & fits(shape, listed.found, depths)
             if fit.any():
                 return listed, fit
-        needs = {name: int(n) for name, n in listed.shape.elements(Candidates(*[1] * 8)).items()}
+        needs = {
+            name: int(n)
+            for name, n in listed.shape.elements(Candidates(1, 1, 1, 1, 1, 1, 1, 1)).items()
+        }
         raise ScheduleError(
             f"no tile of {self._op} fits: one block and one pixel need {needs} elements, the "
             f"scratchpads have " + ", ".join(f"{name} {depth}" for name, depth in depths.items())
