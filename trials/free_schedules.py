@@ -26,7 +26,7 @@ from trials.own_operators import RANDOM, Own
 from trials.random_cases import random_gemm
 from vtaops import HardwareConfig, Program, ops
 from vtaops import schedule as vta
-from vtaops.base.errors import ShapeError
+from vtaops.base.errors import ScheduleError, ShapeError
 from vtaops.lowering import Capacity
 from vtaops.machine.isa import AluOp
 from vtaops.ops import Operator
@@ -153,7 +153,7 @@ def random_subject(rng: random.Random, kind: str) -> Subject:
     if kind not in OPERATORS:
         return of_own(RANDOM[kind.removeprefix("own ")](rng, config))
     while True:
-        with suppress(ShapeError):
+        with suppress(ShapeError, ScheduleError):  # of windows, or rows that are skipped
             return of_operator(OPERATORS[kind](rng), config, rng.getrandbits(32))
 
 
