@@ -149,28 +149,30 @@ class Conv2d(WindowOperator, SumOfProducts):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_at_least(1, in_channels=self.in_channels, out_channels=self.out_channels)
+        self._check_wide()
+        self._check_residual()
         self.channel_groups.check()
-        narrow, rounds = self.weight_bits != 8, self.rounding != "truncate"
-        factors = self.residual and self.has_factors
-        excluded = {
-            "wide weights exclude scales, multiplier, bias_tiles and four bits": self.wide
-            and (self.scales or self.multiplier or self.bias_tiles or narrow),
-            "with scales or wide weights, a residual has vectors of factors alone: "
-            "residual_scale, residual_shift and residual_clip belong to others": factors
-            and self._residual != Residual(),
-            "zero_point and a residual exclude each other without scales": self.residual
-            and self.zero_point
-            and not self.scales,
-            "bias_tiles replaces the bias, and what rounds is part of it": self.bias_tiles
-            and (self.bias or rounds or self.scales),
-            f"fold_columns and weights of four bits need one group; groups is {self.groups}": (
-                self.fold_columns or narrow
+        if self.bias_tiles and (self.bias or self.rounding != "truncate" or self.scales):
+            raise ShapeError("bias_tiles replaces the bias, and what rounds is part of it")
+        if self.groups != 1 and (self.fold_columns or self.weight_bits != 8):
+            raise ShapeError(
+                f"fold_columns and weights of four bits need one group; groups is {self.groups}"
             )
-            and self.groups != 1,
-        }
-        for sentence, found in excluded.items():
-            if found:
-                raise ShapeError(sentence)
+
+    def _check_wide(self) -> None:
+        narrow = self.weight_bits != 8
+        if self.wide and (self.scales or self.multiplier or self.bias_tiles or narrow):
+            raise ShapeError("wide weights exclude scales, multiplier, bias_tiles and four bits")
+
+    def _check_residual(self) -> None:
+        own = self._residual
+        if self.residual and self.has_factors and own != Residual():
+            raise ShapeError(
+                f"residual scale, shift and clip are {own.scale, own.shift, own.clip}; with scales "
+                f"or wide weights, a residual has vectors of factors alone"
+            )
+        if self.residual and self.zero_point and not self.scales:
+            raise ShapeError("zero_point and a residual exclude each other without scales")
 
     # ------------------------------------------------------------------- arrays
 

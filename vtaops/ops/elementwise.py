@@ -124,15 +124,15 @@ class Elementwise(FinelyScaled):
                 f"{', '.join(_OF_OFFSETS)}, which the ALU computes"
             )
         if self.constant and not self.multiplier:
-            if alu:
-                raise ShapeError(
-                    f"constant is {self.constant}; without a multiplier, only a sum that is "
-                    f"shifted to the right takes it"
-                )
             self._check_constant()
 
     def _check_constant(self) -> None:
-        """Reject a constant with which the sums could leave int32."""
+        """Reject a constant of what is no sum, or with which the sums could leave int32."""
+        if self.function in _OF_OFFSETS:
+            raise ShapeError(
+                f"constant is {self.constant}; without a multiplier, only a sum that is shifted "
+                f"to the right takes it"
+            )
         factors = abs(self.scale) + abs(self.other_scale)
         if 128 * factors + abs(self.constant) + (1 << self.shift >> 1) >= 1 << 31:
             raise ShapeError(f"constant is {self.constant}; with it the sums leave int32")

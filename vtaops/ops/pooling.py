@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf, prod
 from typing import Any, TypeVar
 
 import numpy.typing as npt
@@ -16,8 +18,11 @@ from vtaops.ops.arguments import Arguments, image_sizes, int8_array
 from vtaops.ops.constants import scale_buffer
 from vtaops.ops.epilogue import Epilogue, Rounding, check_within
 from vtaops.ops.families import FinelyScaled, WindowOperator
-from vtaops.ops.maxima import SeparateMaxima
+from vtaops.ops.maxima import CYCLES, SeparateMaxima
 from vtaops.program import Buffer
+
+OfSize = Callable[[int, int], int]
+"""A number for a tile of so many rows and columns."""
 
 Pool = TypeVar("Pool", bound="_Pool2d")
 
@@ -89,14 +94,34 @@ class MaxPool2d(_Pool2d):
         return config.has(Extension.POOL)
 
     def separate(self, config: HardwareConfig) -> SeparateMaxima | None:
-        """Return the maxima separated by axis, unless the windows lie far apart, or None.
+        """Return the maxima separated by axis, if that takes fewer cycles, or None.
 
-        With strides beyond 2 few windows share pixels, and whole windows take fewer cycles.
+        Both are counted in the largest square tile of which two fit the accumulators.
         """
-        far = max(self.window.strides) > 2
-        if far or self.reads_inputs(config) or config.block_in == 1:
+        separate = SeparateMaxima.of(self.window, (self.height, self.width))
+        if separate is None or self.reads_inputs(config) or config.block_in == 1:
             return None
-        return SeparateMaxima.of(self.window, (self.height, self.width))
+        whole = self._cycles(self._entered, self._together, config)
+        apart = self._cycles(separate.tiles, separate.cycles, config)
+        return separate if apart < whole else None
+
+    def _entered(self, height: int, width: int) -> int:
+        """Return the accumulators of results and of the pixels under their windows."""
+        return height * width + prod(self.window.reach(height, width))
+
+    def _together(self, height: int, width: int) -> int:
+        """Return the cycles of maxima over whole windows."""
+        return CYCLES * (self._entered(height, width) + height * width * self.window.count)
+
+    def _cycles(self, tiles: OfSize, cycles: OfSize, config: HardwareConfig) -> float:
+        """Return the cycles of a result in the largest square tile of which two fit."""
+        least = inf
+        for side in range(1, max(self.out_size) + 1):
+            size = height, width = [min(side, extent) for extent in self.out_size]
+            if 2 * tiles(*size) > config.acc.depth:
+                break
+            least = cycles(*size) / (height * width)
+        return least
 
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
         data, res = self.image_buffers(self.channels, self.channels, config)

@@ -289,7 +289,8 @@ def computed_cycles(
     """
     known = bool(shape.rows.taps and shape.columns.taps)
     real = _real_share(shape, least)
-    resets = 0 if config.has(Extension.OVERWRITE) or shape.maxima else shape.outputs
+    fresh = config.has(Extension.OVERWRITE) | bool(shape.maxima)
+    resets = shape.outputs * (not fresh)
     passes = shape.outputs * shape.alu_passes
     if config.has(Extension.POST) and (least or not (shape.staged or shape.operands)):
         passes = 0
