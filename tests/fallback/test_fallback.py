@@ -207,7 +207,9 @@ def test_cuda_kernels_of_the_session(family, monkeypatch):
     op = ALL[family](random.Random(f"cuda {family}"))
     arrays = random_arguments(op, np.random.default_rng(0))
     with vtaops.Session("fsim", "tiny", fallback="cuda") as session:
-        monkeypatch.setattr(session, "_reason", lambda *_: "a test")
+        monkeypatch.setattr(
+            session, "_compiled", lambda *_: vtaops.errors.UnsupportedError("a test")
+        )
         result = session.run(op, *arrays)
         assert [p.where for p in session.placements] == ["cuda"]
     np.testing.assert_array_equal(result, evaluate(op, arrays), op.summary)

@@ -144,7 +144,7 @@ def test_fine_scales_need_their_extension():
         vtaops.compile(op, replace(SMALL[0], extensions=("post",)))
     with pytest.raises(vtaops.errors.ConfigError, match="'exact' refines 'post', so it needs"):
         replace(SMALL[0], extensions=("exact",))
-    with pytest.raises(vtaops.errors.ShapeError, match="without scales it must be 0"):
+    with pytest.raises(vtaops.errors.ShapeError, match="fine, without scales, is 1"):
         Conv2d(**IMAGE, shift=0, fine=1)
 
 
@@ -194,7 +194,7 @@ def test_the_limits_of_sums_multipliers_and_shifts():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"shift": 8}, "shift is 8; with scales"),
+        ({"shift": 8}, "shift, with scales, is 8"),
         ({"clip": None}, "clip is None; with scales"),
         ({"zero_point": 128}, "zero_point is 128"),
         ({"multiplier": True}, "exclude each other"),
@@ -210,8 +210,8 @@ def test_what_scales_refuse(parameters, message):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"multiplier": 1 << 16}, "16 bits"),
-        ({"multiplier": 5, "shift": 48}, "shift is 48"),
+        ({"multiplier": 1 << 16}, "multiplier is 65536; it must lie in 1..65535"),
+        ({"multiplier": 5, "shift": 48}, "is 48; it must lie in 0..47"),
         ({"zero_point": 5}, "without scales"),
         ({"constant": 5, "shift": -1}, "shifted to the right"),
         ({"constant": 1 << 30, "shift": 3}, "leaves too much of it to add"),

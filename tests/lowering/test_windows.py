@@ -100,5 +100,5 @@ def test_other_groups_are_products_of_tiles():
 
 def test_a_tiling_cannot_part_a_window():
     op = Conv2d(in_channels=16, out_channels=16, height=6, width=6, kernel=3, padding=1, groups=16)
-    with pytest.raises(ScheduleError, match="taps is 'one'; windows of this kernel's rows"):
+    with pytest.raises(ScheduleError, match="taps is 'one'; this operator takes all, row"):
         vtaops.compile(op, PYNQ, Tiling(oc=16, ic=16, taps="one"))

@@ -331,9 +331,9 @@ def test_means_of_large_images_are_summed_by_rows(config):
 
 
 def test_elementwise_refuses_constants_and_channels_that_have_no_place():
-    with pytest.raises(ShapeError, match="only multiply, minimum, maximum take them"):
+    with pytest.raises(ShapeError, match=r"data_offset of add is 3; it must lie in 0\.\.0"):
         Elementwise(function="add", shape=(4, 4), data_offset=3)
-    with pytest.raises(ShapeError, match="other_offset is 40000; it must have 16 bits"):
+    with pytest.raises(ShapeError, match=r"other_offset of multiply is 40000; it must lie in"):
         Elementwise(function="multiply", shape=(4, 4), other_offset=40000)
     for function, shape in (("multiply", (4, 4)), ("add", (1, 4, 4, 4)), ("sub", (1, 4, 4, 4))):
         with pytest.raises(ShapeError, match="needs images and one of multiply"):

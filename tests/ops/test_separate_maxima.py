@@ -15,7 +15,6 @@ from vtaops.ops.maxima import AxisTaps
 from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.runtime import Fsim
 from vtaops.schedule import default_tiling
-from vtaops.schedule.candidates import tiling_of
 
 PYNQ = HardwareConfig.load("pynq")
 
@@ -70,13 +69,11 @@ SHAPES = [
 
 @pytest.mark.parametrize("config", ["pynq", "tiny"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_hardly_slower(shape, config, monkeypatch, request):
+def test_hardly_slower(shape, config, monkeypatch):
     hardware = HardwareConfig.load(config)
     op = MaxPool2d(channels=32, **shape)
     cycles = vtaops.compile(op, hardware).cycles()
     monkeypatch.setattr(MaxPool2d, "separate", lambda op, config: None)
-    tiling_of.cache_clear()
-    request.addfinalizer(tiling_of.cache_clear)
     assert (
         cycles <= vtaops.compile(op, hardware).cycles() + 16
     )  # of instructions, which the rule does not count

@@ -512,7 +512,10 @@ def test_what_the_board_lacks_is_refused():
 
 def test_buffers_must_be_those_of_the_function():
     s, image = finished(), Buffer("x", Role.INPUT, (1, 16, 3, 3), "int8", data_layout(TINY))
-    with pytest.raises(ShapeError, match="1 buffers given; the function has 2: x, res"):
+    with pytest.raises(
+        ShapeError,
+        match=r"buffers are argument int8\[.*\] when packed; the function takes .*: x, res",
+    ):
         vtaops.compile_schedule(s, TINY, buffers=[image])
-    with pytest.raises(ShapeError, match=r"buffer x is int8\[.*\] when packed; the function takes"):
+    with pytest.raises(ShapeError, match=r"buffers are argument int8\[.*\], argument"):
         vtaops.compile_schedule(s, TINY, buffers=[image, image])

@@ -34,16 +34,16 @@ def digits(factor: Any, count: int = 2) -> tuple[Any, ...]:
     return *digits((factor - low) >> DIGIT_BITS, count - 1), low
 
 
-def check_scale(name: str, scale: int) -> None:
-    """Reject a scale that cannot be a weight.
+def check_scale(name: str, scale: int, most: int = 127) -> None:
+    """Reject a scale that digits of weights do not hold.
 
     Raises
     ------
     ShapeError
-        If it is not a non-zero int8.
+        If it is not an integer in ``-most..most``, or -128, or if it is 0.
     """
-    if not isinstance(scale, int) or not -128 <= scale <= 127 or scale == 0:
-        raise ShapeError(f"{name} is {scale!r}; it must be an integer in -128..127, and not 0")
+    if not scale or not min(-most, -128) <= scale <= most:
+        raise ShapeError(f"{name} is {scale}; it must lie within {most}, and not be 0")
 
 
 def scale_buffer(name: str, scale: int, config: HardwareConfig) -> Buffer:

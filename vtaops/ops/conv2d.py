@@ -154,10 +154,10 @@ class Conv2d(WindowOperator, SumOfProducts):
         self.channel_groups.check()
         if self.bias_tiles and (self.bias or self.rounding != "truncate" or self.scales):
             raise ShapeError("bias_tiles replaces the bias, and what rounds is part of it")
-        if self.fold_columns and self.groups != 1:
-            raise ShapeError(f"fold_columns needs one group; groups is {self.groups}")
-        if self.weight_bits != 8 and self.groups != 1:
-            raise ShapeError(f"weights of four bits need one group; groups is {self.groups}")
+        if self.groups != 1 and (self.fold_columns or self.weight_bits != 8):
+            raise ShapeError(
+                f"fold_columns and weights of four bits need one group; groups is {self.groups}"
+            )
 
     def _check_wide(self) -> None:
         narrow = self.weight_bits != 8

@@ -75,7 +75,9 @@ def declare_epilogue(op: Operator, sums: te.Tensor, given: Given) -> te.Tensor:
     def passed(stage: AluStage, source: te.Tensor) -> Lane:
         def lane(*index: Expr) -> Expr:
             _, block, *_, row, channel = index
-            other = stage.imm if stage.imm is not None else vectors[stage.operand](block, row, channel)
+            other = stage.imm
+            if other is None:
+                other = vectors[stage.operand](block, row, channel)
             return lane_meaning(stage.op, source(*index), other)
 
         return lane
@@ -148,8 +150,11 @@ def tensors(op: Operator, config: HardwareConfig) -> list[te.Tensor]:
         )
         for buffer in arguments
     }
-    declared_sums = _sums_of_conv2d if isinstance(op, ops.Conv2d) else _sums_of_gemm
-    sums = declared_sums(op, given, op.declared_shape(result, config))
+    shape = op.declared_shape(result, config)
+    if isinstance(op, ops.Conv2d):
+        sums = _sums_of_conv2d(op, given, shape)
+    else:
+        sums = _sums_of_gemm(given, shape)
     return [*given.values(), declare_epilogue(op, sums, given)]
 
 
@@ -161,7 +166,7 @@ def _is_plain(op: Operator) -> TypeGuard[ops.Gemm | ops.Conv2d]:
     return isinstance(op, ops.Gemm) and not op.scales
 
 
-def _sums_of_gemm(_: ops.Gemm, given: Given, shape: Shape) -> te.Tensor:
+def _sums_of_gemm(given: Given, shape: Shape) -> te.Tensor:
     data, kernel = declare_copy(given["data"]), declare_copy(given["weight"], "kernel_buf")
     _, steps, _, lanes = data.shape
     return declare_sum(

@@ -109,44 +109,30 @@ class Elementwise(FinelyScaled):
             raise ShapeError("shape is (); a scalar is not a tensor: give at least one extent")
         require_at_least(1, **{f"extent_{i}": extent for i, extent in enumerate(self.shape)})
         self._check_operands()
-        self._check_factors()
 
     def _check_operands(self) -> None:
-        """Reject offsets and a per-channel tensor that the function does not support."""
-        if (self.data_offset or self.other_offset) and self.function not in _OF_OFFSETS:
-            raise ShapeError(
-                f"data_offset is {self.data_offset}, other_offset {self.other_offset}; only "
-                f"{', '.join(_OF_OFFSETS)} take them"
-            )
+        """Reject offsets, factors and a per-channel tensor that the function does not support."""
+        alu = self.function in _OF_OFFSETS
         for name in ("data_offset", "other_offset"):
-            if getattr(self, name) not in epilogue.IMMEDIATE:
-                raise ShapeError(f"{name} is {getattr(self, name)}; it must have 16 bits")
-        if self.by_channel and not (self.function in _OF_OFFSETS and len(self.shape) == 4):
+            offsets = epilogue.IMMEDIATE if alu else range(1)
+            epilogue.check_within(f"{name} of {self.function}", getattr(self, name), offsets)
+        for name in ("scale", "other_scale"):
+            check_scale(name, getattr(self, name), 127 if alu else TWO_DIGITS)
+        if self.by_channel and not (alu and len(self.shape) == 4):
             raise ShapeError(
                 f"by_channel of {self.function} and shape {self.shape}; it needs images and one of "
                 f"{', '.join(_OF_OFFSETS)}, which the ALU computes"
             )
-
-    def _check_factors(self) -> None:
-        sums = self.function not in _OF_OFFSETS
-        for name in ("scale", "other_scale"):
-            factor = getattr(self, name)
-            if not sums:
-                check_scale(name, factor)
-            elif not 0 < abs(factor) <= TWO_DIGITS:
-                raise ShapeError(
-                    f"{name} is {factor}; of a sum it must lie within {TWO_DIGITS}, and not be 0"
-                )
         if self.constant and not self.multiplier:
-            if not sums:
-                raise ShapeError(
-                    f"constant is {self.constant}; without a multiplier, only a sum that is "
-                    f"shifted to the right takes it"
-                )
             self._check_constant()
 
     def _check_constant(self) -> None:
-        """Reject a constant with which the sums could leave int32."""
+        """Reject a constant of what is no sum, or with which the sums could leave int32."""
+        if self.function in _OF_OFFSETS:
+            raise ShapeError(
+                f"constant is {self.constant}; without a multiplier, only a sum that is shifted "
+                f"to the right takes it"
+            )
         factors = abs(self.scale) + abs(self.other_scale)
         if 128 * factors + abs(self.constant) + (1 << self.shift >> 1) >= 1 << 31:
             raise ShapeError(f"constant is {self.constant}; with it the sums leave int32")

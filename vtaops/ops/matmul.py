@@ -16,7 +16,7 @@ from vtaops.base.shapes import require_at_least
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import Layout, matrix_layout, weight_layout
 from vtaops.ops.arguments import Arguments, int8_array, present, vectors
-from vtaops.ops.epilogue import AluStage, Epilogue, Stage
+from vtaops.ops.epilogue import AluStage, Epilogue, Stage, check_within
 from vtaops.ops.families import SumOfProducts, UniformlyScaled
 from vtaops.program import Buffer, Role
 
@@ -165,8 +165,7 @@ class BatchMatmul(UniformlyScaled):
 
     def _check_zero_point(self, name: str) -> None:
         value = getattr(self, name)
-        if not -128 <= value <= 127:
-            raise ShapeError(f"{name} is {value}; it must lie in -128..127")
+        check_within(name, value, range(-128, 128))
         if value and (not self.multiplier or self.k > LONGEST_SUM):
             raise ShapeError(
                 f"{name} is {value}; it needs a multiplier, and k of at most {LONGEST_SUM}"

@@ -16,7 +16,7 @@ from vtaops.base.shapes import Padding, Pair, require_at_least
 from vtaops.machine.config import Extension, HardwareConfig
 from vtaops.ops.arguments import Arguments, image_sizes, int8_array
 from vtaops.ops.constants import scale_buffer
-from vtaops.ops.epilogue import Epilogue, Rounding
+from vtaops.ops.epilogue import Epilogue, Rounding, check_within
 from vtaops.ops.families import FinelyScaled, WindowOperator
 from vtaops.ops.maxima import CYCLES, SeparateMaxima
 from vtaops.program import Buffer
@@ -183,11 +183,9 @@ class AvgPool2d(_Pool2d, FinelyScaled):
         super().__post_init__()
         if self.multiplier and self.divides:
             raise ShapeError("one scale divides all windows alike; count_include_pad must be True")
-        for name in ("shift", "constant"):
-            if getattr(self, name) and not self.multiplier:
-                raise ShapeError(
-                    f"{name} is {getattr(self, name)}; without a multiplier it must be 0"
-                )
+        if not self.multiplier:
+            check_within("shift, without a multiplier,", self.shift, range(1))
+            check_within("constant, without a multiplier,", self.constant, range(1))
         if self.division or self.offset:
             self._check_division()
 
@@ -195,8 +193,7 @@ class AvgPool2d(_Pool2d, FinelyScaled):
         if self.multiplier or self.divides:
             raise ShapeError("division and offset belong to a shift of all windows alike")
         multiplier, shift = self.factor
-        if not 1 <= multiplier <= 127:
-            raise ShapeError(f"division is {self.division}; its multiplier must lie in 1..127")
+        check_within("multiplier of division", multiplier, range(1, 128))
         reach = 128 * self.window.count * multiplier + abs(self.offset) + (1 << shift >> 1)
         if reach >= 1 << 31:
             raise ShapeError(f"offset is {self.offset}; with the products it leaves int32")

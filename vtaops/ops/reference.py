@@ -200,7 +200,7 @@ def _random_scales(shape: tuple[int, ...], fine: bool, rng: np.random.Generator)
     shift = np.where(some, rng.choice(every, shape), rng.choice(usual, shape))
     if fine:
         multiplier = rng.integers(1 << 23, 1 << 24, shape)
-        words: Ints = fine_scale(multiplier, shift, rng.integers(-8, 8, shape))
-        return words
+        return np.asarray(fine_scale(multiplier, shift, rng.integers(-8, 8, shape)))
     limits = rng.choice([0, 1, 0x5555, 0xFFFF], shape)
-    return np.where(some, limits, rng.integers(1 << 15, 1 << 16, shape)) | shift << 16
+    multiplier = np.where(some, limits, rng.integers(1 << 15, 1 << 16, shape))
+    return np.asarray(multiplier | shift << 16)

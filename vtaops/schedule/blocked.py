@@ -196,8 +196,8 @@ class BlockedShape:
             return self.by_rows.in_parts(taps)
         if taps not in self.cuts:
             raise ScheduleError(
-                f"tiling taps is {taps!r}; this operator takes {', '.join(('all', *self.cuts))}: only "
-                f"kernels of convolutions can be cut, and rows only between steps of the hardware"
+                f"tiling taps is {taps!r}; this operator takes {', '.join(('all', *self.cuts))}, "
+                f"for only kernels of convolutions can be cut, and windows are whole rows"
             )
         columns = self.columns if taps == "row" else self.columns.by_taps
         parts = len(self.rows.taps) * (1 if taps == "row" else len(self.columns.taps))

@@ -231,7 +231,8 @@ def cycle_bound(
     else:
         compute = computed + _PER_COMPUTE_INSTRUCTION * instructions
 
-    first_inp = blocks * shape.rows.span(c.h) * shape.columns.span(c.w) * config.inp.element_bytes / bus
+    pixels = shape.rows.span(c.h) * shape.columns.span(c.w)
+    first_inp = blocks * pixels * config.inp.element_bytes / bus
     first_wgt = (
         (shape.shared_weights or c.oc * c.ic * shape.taps) * shape.weight_nbytes(config) / bus
     )
@@ -288,7 +289,8 @@ def computed_cycles(
     """
     known = bool(shape.rows.taps and shape.columns.taps)
     real = _real_share(shape, least)
-    resets = 0 if config.has(Extension.OVERWRITE) or shape.maxima else shape.outputs
+    fresh = config.has(Extension.OVERWRITE) | bool(shape.maxima)
+    resets = shape.outputs * (not fresh)
     passes = shape.outputs * shape.alu_passes
     if config.has(Extension.POST) and (least or not (shape.staged or shape.operands)):
         passes = 0
@@ -404,7 +406,10 @@ class TilingList:
             fit = listed.fit & fits(shape, listed.found, depths)
             if fit.any():
                 return listed, fit
-        needs = {name: int(n) for name, n in listed.shape.elements(Candidates(*[1] * 8)).items()}
+        needs = {
+            name: int(n)
+            for name, n in listed.shape.elements(Candidates(1, 1, 1, 1, 1, 1, 1, 1)).items()
+        }
         raise ScheduleError(
             f"no tile of {self._op} fits: one block and one pixel need {needs} elements, the "
             f"scratchpads have " + ", ".join(f"{name} {depth}" for name, depth in depths.items())
@@ -456,31 +461,30 @@ def check_tiling(op: Operator, config: HardwareConfig, tiling: Tiling) -> None:
     """
     whole = blocked_shape(op, config)
     shape = whole.in_parts(tiling.taps)
-    for name, value, block, blocks in (
-        ("oc", tiling.oc, config.block_out, shape.oc),
-        ("ic", tiling.ic, config.block_in, shape.ic),
-        ("h", tiling.h, 1, shape.rows.extent),
-        ("w", tiling.w, 1, shape.columns.extent),
+    rows, columns = shape.rows.extent, shape.columns.extent
+    for name, block, blocks in (
+        ("oc", config.block_out, shape.oc),
+        ("ic", config.block_in, shape.ic),
+        ("h", 1, rows),
+        ("w", 1, columns),
     ):
+        value = getattr(tiling, name)
         if value % block or value > block * blocks:
-            rule = f"a multiple of {block}, " if block > 1 else ""
             raise ScheduleError(
-                f"tiling {name} is {value}; for this operator it must be {rule}at most "
-                f"{block * blocks}"
+                f"tiling {name} is {value}; for this operator it must be a multiple of {block}, at "
+                f"most {block * blocks}"
             )
     if not shape.admits(tiling.oc // config.block_out):
         raise ScheduleError(
             f"tiling oc is {tiling.oc}; it must divide a group of "
             f"{shape.group_oc * config.block_out} output channels, or hold whole groups"
         )
-    for name, threads, tiles in (
-        ("oc_threads", tiling.oc_threads, ceil_div(shape.oc * config.block_out, tiling.oc)),
-        ("h_threads", tiling.h_threads, ceil_div(shape.rows.extent, tiling.h)),
-    ):
+    for axis, extent in (("oc", shape.oc * config.block_out), ("h", rows)):
+        threads, tiles = getattr(tiling, f"{axis}_threads"), ceil_div(extent, getattr(tiling, axis))
         if threads > tiles:
             raise ScheduleError(
-                f"tiling {name} is {threads}, but there are only {tiles} tiles along this axis; "
-                f"use fewer threads or smaller tiles"
+                f"tiling {axis}_threads is {threads}, but there are only {tiles} tiles along this "
+                f"axis; use fewer threads or smaller tiles"
             )
     for memory, used in whole.footprint(tiling, config).items():
         scratchpad: Scratchpad = getattr(config, memory)

@@ -8,7 +8,7 @@ plain arrays (`PlainOp`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from typing import cast
 
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.shapes import Array, Int8Array
+from vtaops.base.shapes import Array, Int8Array, as_pair
 from vtaops.kernels import cpu, cuda
 from vtaops.kernels.calls.backend import RunnableKernel
 from vtaops.kernels.ops import Conv2dOp, DepthwiseOp, MatmulOp, TensorOp
@@ -54,11 +54,17 @@ def run(op: Operator, arrays: Sequence[npt.ArrayLike], host: str = "cpu") -> Int
     buffers = _buffers(op)
     images = _images(buffers, arrays)
     if isinstance(op, Conv2dTranspose):
-        op, images = _as_convolution(op, images)
+        (top, left, *_), (height, width) = op.pads, op.out_size
+        whole = _run(*_as_convolution(op, images), host)
+        return np.ascontiguousarray(whole[:, :, top : top + height, left : left + width])
+    return _run(op, images, host).reshape(buffers[-1].shape)
+
+
+def _run(op: Operator, images: Sequence[Array], host: str) -> Int8Array:
     host_kernel = kernel(op, host)
     specs = host_kernel.op.inputs
     inputs = [image.reshape(spec.shape) for image, spec in zip(images, specs, strict=True)]
-    return cast(Int8Array, host_kernel(*inputs).reshape(buffers[-1].shape))
+    return cast(Int8Array, host_kernel(*inputs))
 
 
 @lru_cache(maxsize=1024)
@@ -108,24 +114,17 @@ def _images(buffers: tuple[Buffer, ...], arrays: Sequence[npt.ArrayLike]) -> lis
 def _as_convolution(op: Conv2dTranspose, images: list[Array]) -> tuple[Conv2d, list[Array]]:
     """Rewrite a transposed convolution as one over the image with zeros between its pixels.
 
-    VTA multiplies no such zeros; on a CPU, dot products with them are faster than loops over the
-    phases without.
+    Its result is not cropped. VTA multiplies no such zeros; on a CPU, dot products with them are
+    faster than loops over the phases without.
     """
-    (kh, kw), (sh, sw), (top, left, *_) = op.window.kernel, op.window.strides, op.pads
     data, kernel, *rest = images
-    height, width = op.out_size[0] + kh - 1, op.out_size[1] + kw - 1
-    rows = np.arange(op.height) * sh + kh - 1 - top
-    columns = np.arange(op.width) * sw + kw - 1 - left
-    seen_rows = np.flatnonzero((rows >= 0) & (rows < height))
-    seen_columns = np.flatnonzero((columns >= 0) & (columns < width))
-    stretched = np.zeros((op.batch, op.in_channels, height, width), np.int8)
-    stretched[:, :, rows[seen_rows][:, None], columns[seen_columns]] = data[
-        :, :, seen_rows[:, None], seen_columns
-    ]
-    convolution = Conv2d(
-        batch=op.batch, in_channels=op.in_channels, out_channels=op.out_channels, height=height,
-        width=width, kernel=(kh, kw), bias=op.bias, shift=op.shift, clip=op.clip,
-        rounding=op.rounding, scales=op.scales, fine=op.fine, zero_point=op.zero_point,
-    )  # fmt: skip
+    (kh, kw), (sh, sw), added = op.window.kernel, op.window.strides, as_pair("", op.output_padding)
+    height, width = (op.height - 1) * sh + 1, (op.width - 1) * sw + 1
+    stretched = np.zeros((*data.shape[:2], height, width), np.int8)
+    stretched[:, :, ::sh, ::sw] = data
+    shared = {f.name for f in fields(Conv2d)} & {f.name for f in fields(op)}
+    parameters = {name: getattr(op, name) for name in shared - {"strides"}}
+    parameters |= {"height": height, "width": width}
+    parameters["padding"] = kh - 1, kw - 1, kh - 1 + added[0], kw - 1 + added[1]
     flipped = np.ascontiguousarray(kernel[:, :, ::-1, ::-1].swapaxes(0, 1))
-    return convolution, [stretched, flipped, *rest]
+    return Conv2d(**parameters), [stretched, flipped, *rest]

@@ -15,7 +15,7 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.base.errors import DeviceError, ScheduleError, UnsupportedError
+from vtaops.base.errors import DeviceError, ScheduleError, UnsupportedError, VTAError
 from vtaops.base.forks import ForkLock
 from vtaops.base.names import checked_call, checked_init
 from vtaops.base.shapes import Int8Array
@@ -135,7 +135,6 @@ class Session(OperatorMethods, Closing):
             raise DeviceError(f"fallback is {fallback!r}; it must be 'cpu', 'cuda' or None")
         self._fallback = fallback
         self._placements: dict[Operator, Placement] = {}
-        self._reasons: dict[Operator, str] = {}
         self._lock = ForkLock()
         self._compiled = lru_cache(LOADED_PROGRAMS)(self._compile)
         self._closed = False
@@ -161,35 +160,22 @@ class Session(OperatorMethods, Closing):
         check_arguments(op, tiling)
         with self._lock:
             self._require_open()
-            reason = self._reason(op, tiling)
-            if reason and self._fallback:
-                from vtaops.session.fallback import run as run_on_host  # TVM takes a second
+            found = self._compiled(op, tiling)
+            if isinstance(found, Program):
+                (values,) = self.residents.run(found, arrays)
+                self._place(op, "vta", "")
+                return values.astype(np.int8, copy=False)
+            from vtaops.session.fallback import run as run_on_host  # TVM takes a second
 
-                result = run_on_host(op, arrays, self._fallback)
-                self._placements[op] = self._place(op, self._fallback, reason)
-                return result
-            (values,) = self.residents.run(self._compiled(op, tiling), arrays)
-            self._placements[op] = self._place(op, "vta", "")
-        return values.astype(np.int8, copy=False)
+            host = self._fallback or "cpu"
+            result = run_on_host(op, arrays, host)
+            self._place(op, host, str(found))
+            return result
 
-    def _reason(self, op: Operator, tiling: Tiling | None) -> str:
-        """Return why an operator must run on the fallback; empty if it can run on VTA."""
-        if self._fallback is None:
-            return ""
-        if op not in self._reasons:
-            try:
-                self.residents.load(self._compiled(op, tiling))
-            except UnsupportedError as error:
-                self._reasons[op] = str(error)
-            except ScheduleError as error:
-                if tiling is not None:  # the caller's mistake
-                    raise
-                self._reasons[op] = str(error)
-        return self._reasons.get(op, "")
-
-    def _place(self, op: Operator, where: Place, reason: str) -> Placement:
+    def _place(self, op: Operator, where: Place, reason: str) -> None:
         before = self._placements.get(op)
-        return Placement(op.summary, where, reason, before.runs + 1 if before else 1)
+        runs = before.runs + 1 if before else 1
+        self._placements[op] = Placement(op.summary, where, reason, runs)
 
     @checked_call
     def program(self, op: Operator, tiling: Tiling | None = None) -> Program:
@@ -197,7 +183,10 @@ class Session(OperatorMethods, Closing):
         check_arguments(op, tiling)
         with self._lock:
             self._require_open()
-            return self._compiled(op, tiling)
+            found = self._compiled(op, tiling)
+            if isinstance(found, Program):
+                return found
+            raise found
 
     @checked_call
     def obstacle_on_target(self, op: Operator, tiling: Tiling | None = None) -> str:
@@ -210,11 +199,22 @@ class Session(OperatorMethods, Closing):
         unsupported = first_unsupported(program.config, program.instructions, target)
         return f"instruction {unsupported[0]} {unsupported[1]}" if unsupported else ""
 
-    def _compile(self, op: Operator, tiling: Tiling | None) -> Program:
+    def _compile(self, op: Operator, tiling: Tiling | None) -> Program | VTAError:
+        """Return an operator's program, or why only the fallback can run it."""
         config, capabilities = self.device.config, self._capabilities
-        if tiling is None and self._sizes:
-            tiling = searched(op, config, count=self._sizes, capabilities=capabilities)[0].tiling
-        return compile(op, config, tiling, capabilities=capabilities)
+        mistakes = UnsupportedError if tiling else (UnsupportedError, ScheduleError)
+        try:
+            if tiling is None and self._sizes:
+                best, *_ = searched(op, config, count=self._sizes, capabilities=capabilities)
+                tiling = best.tiling
+            program = compile(op, config, tiling, capabilities=capabilities)
+            if self._fallback:  # the device may refuse it, too
+                self.residents.load(program)
+        except mistakes as error:
+            if self._fallback is None:
+                raise
+            return error
+        return program
 
     def _require_open(self) -> None:
         if self._closed:
