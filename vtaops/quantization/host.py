@@ -105,13 +105,17 @@ class _Search:
     def run(self) -> Floats:
         """Let nodes join until none is left, and return what is float."""
         if any(map(_is_product, self.computing)):
-            while joining := [n for n in self._integers() if not _is_product(n) and self._joins(n)]:
-                self.joined.update(node.name for node in joining)
-                self.joined |= self._without_products()
+            self._join()
         free = {root for root, group in self.groups.items() if group.is_within(self.floats)}
         named = {name for name, root in self.roots.items() if root in free}
         results = {t.name for n in self.computing if n.name in self.joined for t in n.outputs}
         return Floats(frozenset(named), frozenset(results))
+
+    def _join(self) -> None:
+        """Let nodes join until none is left."""
+        while joining := [n for n in self._integers() if not _is_product(n) and self._joins(n)]:
+            self.joined.update(node.name for node in joining)
+            self.joined |= self._without_products()
 
     def _of_kind(self, kind: type[ops.GraphOperator]) -> set[str]:
         return {node.name for node in self.computing if isinstance(node.op, kind)}

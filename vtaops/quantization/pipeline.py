@@ -226,9 +226,7 @@ def run_quantization(
     prepared = prepare(floats)
     forced_floats = given_floats(prepared, float_nodes or ()) | choose_masks(prepared, samples)
     default = {"zero_points": scales == "free", "learned_rounding": weight_bits < 8}
-    given = {name: value for name, value in recipe.items() if value is not None}
-    missing = [field.name for field in fields(Recipe) if field.name not in given]
-    start = Recipe(**{**default, **given})
+    start, missing = _first_recipe(recipe, **default)
     kept, judges = (samples, []) if config is None else split(samples)
     quantizer = _Quantizer(
         floats, prepared, kept, scales, device, forced_floats, start, missing, weight_bits, judges
@@ -247,6 +245,13 @@ def _check_bits(weight_bits: int, scales: str) -> None:
             f"weight_bits is {weight_bits}; weights have 8 bits, or with free scales 4 (scales are "
             f"{scales!r})"
         )
+
+
+def _first_recipe(given: Mapping[str, bool | None], **default: bool) -> tuple[Recipe, list[str]]:
+    """Return the recipe that is tried first, and the options that are not given."""
+    options = {name: value for name, value in given.items() if value is not None}
+    missing = [field.name for field in fields(Recipe) if field.name not in options]
+    return Recipe(**{**default, **options}), missing
 
 
 def _told(done: Quantization) -> Quantization:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from itertools import chain
 
 import numpy as np
 
@@ -44,7 +45,7 @@ def reached(model: ModelProto, ranges: Mapping[str, Range]) -> dict[str, Range]:
         by_root[function.root].append(function)
     for root, those in by_root.items():
         readers = {node.name for node in tensors.readers.get(root, ())}
-        alone = readers <= {name for function in those for name in function.nodes}
+        alone = readers <= {*chain.from_iterable(function.nodes for function in those)}
         if not alone or root in tensors.outputs:
             continue
         if {root, *(function.end for function in those)} <= ranges.keys():
