@@ -215,7 +215,6 @@ OPERATORS = {
     "maximum": lambda b, y: b.add("Max", b.add("Relu", y), b.conv(y, 8, 8, kernel=1), y),
     "minimum": lambda b, y: b.add("Min", b.add("GlobalMaxPool", y), b.conv(y, 8, 8, kernel=1)),
     "bound": lambda b, y: b.add("Max", y, b.constant(b.rng.uniform(-1, 1, 6).astype(np.float32))),
-    "smallest": lambda b, y: b.add("ReduceMin", y, axes=[2], keepdims=1),
     "scale": lambda b, y: b.add(
         "Mul", y, b.constant(b.rng.uniform(-1, 1, (1, 8, 1, 1)).astype(np.float32))
     ),

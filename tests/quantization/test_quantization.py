@@ -3,7 +3,6 @@
 import json
 import time
 import warnings
-from collections import Counter
 
 import numpy as np
 import onnx

@@ -27,7 +27,7 @@ KEEPING = frozenset(
         "DepthToSpace",
         "SpaceToDepth",
     }
-    | {"MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin", "Relu"}
+    | {"MaxPool", "GlobalMaxPool", "ReduceMax", "Relu"}
 )
 """Operators whose results lie on the grid of what they move."""
 

@@ -35,20 +35,6 @@ def _maximum(value: Value, target: ResultRange) -> Source:
     return reshaped(moved(ops.MaxPool(window, (1, 1)), image), value.static_shape)
 
 
-def _minimum(value: Value, target: ResultRange) -> Source:
-    """Translate a minimum over any axes to the maximum of the inverted integers, inverted."""
-    image, window = reduced_image(value, translate(value.first, target))
-    pooled = moved(ops.MaxPool(window, (1, 1)), _inverted(image))
-    return reshaped(_inverted(pooled), value.static_shape)
-
-
-def _inverted(image: Source) -> Source:
-    """Return ``~x``, that is ``-1 - x``, which is exact for all of int8."""
-    channels, zero = image.tensor.shape[1], image.tensor.zero_point
-    weight = np.full((channels, 1, 1, 1), -1, np.int8)
-    return moved(ops.Convolution(weight, None, Requantization(1, 0, ~zero), groups=channels), image)
-
-
 def _reshape(value: Value, target: ResultRange) -> Source:
     shuffled = _shuffle(value)
     if shuffled is not None:
@@ -262,7 +248,6 @@ MOVING: dict[str, Rule] = {
     "MaxPool": _max_pool,
     "GlobalMaxPool": _maximum,
     "ReduceMax": _maximum,
-    "ReduceMin": _minimum,
     "Reshape": _reshape,
     "Flatten": _reshape,
     "Squeeze": _reshape,

@@ -101,7 +101,9 @@ def costs(
     for name in (name for name in worst if gains[name] > LEAST_GAIN):
         steps = _steps(known[name], written[switches.images[name]], stored)
         advice = _advice(name, known[name], steps, tensors)
-        result.append(Cost(name, _operator(name, tensors), gains[name], steps, advice))
+        writer = tensors.writers.get(name)
+        kind = writer.op_type if writer else "constant" if name in tensors.constants else "input"
+        result.append(Cost(name, kind, gains[name], steps, advice))
     return result
 
 
@@ -153,12 +155,6 @@ def switched(model: ModelProto, quantized: ModelProto, found: dict[str, str]) ->
         nodes += [node, *(switches[name] for name in node.output if name in switches)]
     refill(result.graph.node, nodes)
     return result
-
-
-def _operator(name: str, tensors: Connections) -> str:
-    if name in tensors.writers:
-        return str(tensors.writers[name].op_type)
-    return "constant" if name in tensors.constants else "input"
 
 
 def _steps(value: Array, pair: NodeProto, constants: Arrays) -> float:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vtaops.base.errors import VTAError
-from vtaops.graph import Graph, Node
+from vtaops.graph import Node
 from vtaops.graph.onnx_files import ModelProto
 from vtaops.graph.operators import Dequantize, Host, Matmul, Quantize
 from vtaops.network.compile import as_graph, compile_plan, target_of
 from vtaops.network.fragments import Fragments
 from vtaops.network.legalize import legalize
-from vtaops.network.plan import Plan, plan
+from vtaops.network.plan import plan
 from vtaops.quantization.host import Floats, floats
 
 _FREE = (Quantize, Dequantize)
@@ -77,18 +77,14 @@ class QuantizationTarget:
         legal = legalize(as_graph(model), self._target)
         graph, decided = legal.graph, plan(legal, self._target)
         compiled = compile_plan(graph, decided, self._fragments)
-        nodes = _on_host(graph, decided)
+        pairs = zip(graph.nodes, decided.rows, strict=True)
+        nodes = [n for n, row in pairs if row.where == "host" and not isinstance(n.op, _FREE)]
         return Figures(
             cycles=compiled.cycles(),
             launches=len(compiled.regions),
             host_values=sum(math.prod(t.shape) for node in nodes for t in node.outputs),
             host_macs=sum(map(_macs, nodes)),
         )
-
-
-def _on_host(graph: Graph, decided: Plan) -> list[Node]:
-    pairs = zip(graph.nodes, decided.rows, strict=True)
-    return [n for n, row in pairs if row.where == "host" and not isinstance(n.op, _FREE)]
 
 
 def _macs(node: Node) -> int:

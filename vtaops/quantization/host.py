@@ -90,7 +90,10 @@ class _Search:
                 group.writers.append(node)
         for group in self._groups_of(graph.outputs):
             group.is_output = True
-        self.functions = self._of_kind(ops.Host) | self._rms_norms()
+        self.functions = self._of_kind(ops.Host)
+        for node in self.computing:
+            if isinstance(node.op, ops.LayerNorm) and not node.op.centered:
+                self.functions.add(node.name)
         self.exact = self._of_kind(ops.FloatOperator)
         self.joined: set[str] = set()
 
@@ -110,21 +113,12 @@ class _Search:
 
     def _join(self) -> None:
         """Let nodes join until none is left."""
-        while joining := [*filter(self._joins, self._candidates())]:
+        while joining := [n for n in self._integers() if not _is_product(n) and self._joins(n)]:
             self.joined.update(node.name for node in joining)
             self.joined |= self._without_products()
 
-    def _candidates(self) -> Iterable[Node]:
-        """Return the nodes on integers that may join: all but products."""
-        known = self.floats
-        return [n for n in self.computing if n.name not in known and not _is_product(n)]
-
     def _of_kind(self, kind: type[ops.GraphOperator]) -> set[str]:
         return {node.name for node in self.computing if isinstance(node.op, kind)}
-
-    def _rms_norms(self) -> set[str]:
-        kinds = ((node.name, node.op) for node in self.computing)
-        return {n for n, op in kinds if isinstance(op, ops.LayerNorm) and not op.centered}
 
     def _groups_of(self, tensors: Iterable[Tensor]) -> list[_Group]:
         return [self.groups[self.roots[tensor.name]] for tensor in tensors]

@@ -170,12 +170,7 @@ class _Insertion:
         self.inside = {name for function in curves for name in function.nodes}
         integers = (node.name for node in model.graph.node if self._is_integer(node, floats))
         self.integers = {*integers} - self.inside
-        entering = {
-            name
-            for name, end in saturated(model).items()
-            if name in self.tensors.writers and self.tensors.writers[end].name in self.integers
-        }
-        self.shown = {*filter(self._is_near, grids)} - entering
+        self.shown = {*filter(self._is_near, grids)} - self._bounded()
         whole = (f.nodes for f in curves if {f.root, f.end} <= self.shown and f.end not in floats)
         self.integers.update(*whole)
         self.nodes: list[NodeProto] = []
@@ -183,6 +178,11 @@ class _Insertion:
         self._taken = {value.name for value in (*model.graph.input, *model.graph.output)}
         self._taken |= self.tensors.constants.keys() | self.tensors.writers.keys()
         self._node_names = {node.name for node in model.graph.node}
+
+    def _bounded(self) -> set[str]:
+        """Return what nodes write for a Relu or Clip on integers alone."""
+        writers, ends = self.tensors.writers, saturated(self.model)
+        return {n for n, e in ends.items() if n in writers and writers[e].name in self.integers}
 
     def _is_integer(self, node: NodeProto, floats: Collection[str]) -> bool:
         """Return whether a node computes on integers: it can, and all its tensors have grids."""

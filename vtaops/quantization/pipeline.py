@@ -46,7 +46,7 @@ from vtaops.quantization.observers import (
 )
 from vtaops.quantization.pictures import Preparation
 from vtaops.quantization.prepare import prepare
-from vtaops.quantization.quality import GOOD_DB, LOW_DB, Quality, compare
+from vtaops.quantization.quality import FEW, GOOD_DB, LOW_DB, Quality, compare
 from vtaops.quantization.reach import reached
 from vtaops.quantization.relief import Relief, coarse_ends, relieved, worst_output
 from vtaops.quantization.rounding import correct_biases, correctable, learn_rounding, learnable
@@ -434,7 +434,8 @@ class _Quantizer:
         fine = again(ends)
         if (decibels := worst_output(fine)) < kept:
             return done
-        return replace(fine, relief=Relief(tuple(ends), decibels, kept))
+        some = f" (and half of its values take more than {FEW})"
+        return replace(fine, relief=Relief(tuple(ends), decibels, kept, some))
 
 
 def _load(

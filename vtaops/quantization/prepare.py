@@ -104,12 +104,14 @@ def _softmax_behind(node: NodeProto, tensors: Connections) -> str | None:
         return None
     if (test.op_type, *test.input) != ("IsNaN", node.input[2]):
         return None
-    sums = tensors.writers.get(softmax.input[0])
-    terms = sums.input if sums is not None else ()
-    masks = [tensors.constants[name] for name in terms if name in tensors.constants]
-    # A row that a mask leaves out as a whole has no softmax.
-    leave = (m.ndim and (m.max(axis=-1, initial=-np.inf) > -1e30).all() for m in masks)
-    return str(node.input[2]) if all(leave) else None
+    terms = tensors.writers.get(softmax.input[0], softmax).input
+    masks = (tensors.constants[name] for name in terms if name in tensors.constants)
+    return str(node.input[2]) if all(map(_leaves_some, masks)) else None
+
+
+def _leaves_some(mask: Array) -> bool:
+    """Return whether a mask leaves a number in each row."""
+    return mask.ndim > 0 and bool((mask.max(axis=-1, initial=-np.inf) > -1e30).all())
 
 
 NEUTRAL = {"Add": 0, "Mul": 1}

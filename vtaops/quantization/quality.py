@@ -13,7 +13,7 @@ from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
 from vtaops.graph.onnx_files import ModelProto, float_tensors, producers
 from vtaops.graph.probe import Probe
-from vtaops.quantization.activations import functions
+from vtaops.quantization.activations import elementwise
 from vtaops.quantization.pairs import images
 from vtaops.quantization.samples import Sample
 
@@ -159,7 +159,7 @@ def _images(model: ModelProto, quantized: ModelProto) -> dict[str, str]:
 
     Arguments of functions are omitted, because their saturation is not an error.
     """
-    left_out = {f.root for f in functions(model)} | {value.name for value in model.graph.output}
+    left_out = {f.root for f in elementwise(model)} | {value.name for value in model.graph.output}
     image_of = images(model, quantized)
     return {n: image_of[n] for n in float_tensors(model) if n in image_of and n not in left_out}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from itertools import chain
 
 import numpy as np
 
@@ -38,20 +39,18 @@ def reached(model: ModelProto, ranges: Mapping[str, Range]) -> dict[str, Range]:
     ranges
         The least and the greatest value of its tensors, with 0.0 in each range.
     """
-    reach = dict(ranges)
-    chosen = [
-        function
-        for those in only_arguments(model).values()
-        if all({each.root, each.end} <= ranges.keys() for each in those)
-        for function in those
-    ]
-    needed: dict[str, list[Range]] = defaultdict(list)
-    for function in chosen:
-        points = np.linspace(*ranges[function.root], POINTS, dtype=np.float32)
-        low, high = reach[function.end]
-        room = FLAT * (high - low) / 255
-        needed[function.root].append(_between_flat(points, _results(model, function, points), room))
-        reach[function.root] = _hull(needed[function.root])
+    reach, tensors = dict(ranges), Connections(model)
+    by_root: dict[str, list[Function]] = defaultdict(list)
+    for function in elementwise(model):
+        by_root[function.root].append(function)
+    for root, those in by_root.items():
+        readers = {node.name for node in tensors.readers.get(root, ())}
+        alone = readers <= {*chain.from_iterable(function.nodes for function in those)}
+        if not alone or root in tensors.outputs:
+            continue
+        if {root, *(function.end for function in those)} <= ranges.keys():
+            points = np.linspace(*ranges[root], POINTS, dtype=np.float32)
+            reach[root] = _hull(_between_flat(model, each, points, reach) for each in those)
     _pass_back(model, reach)
     return reach
 
@@ -65,19 +64,6 @@ def _pass_back(model: ModelProto, ranges: dict[str, Range]) -> None:
             name, (least, greatest) = node.input[0], _hull(read)
             if name in ranges and tensors.only_reader(name) is not None:
                 ranges[name] = max(ranges[name][0], least), min(ranges[name][1], greatest)
-
-
-def only_arguments(model: ModelProto) -> dict[str, list[Function]]:
-    """Return the tensors that only functions of them read, a bound being one, with these."""
-    tensors, candidates = Connections(model), defaultdict[str, list[Function]](list)
-    for function in elementwise(model):
-        candidates[function.root].append(function)
-    return {
-        root: those
-        for root, those in candidates.items()
-        if root not in tensors.outputs
-        and {n.name for n in tensors.readers.get(root, ())} <= {n for f in those for n in f.nodes}
-    }
 
 
 def _hull(ranges: Iterable[Range]) -> Range:
@@ -95,8 +81,12 @@ def _results(model: ModelProto, function: Function, points: Array) -> Array:
     return np.asarray(values).reshape(POINTS, -1)
 
 
-def _between_flat(points: Array, results: Array, room: float) -> Range:
-    """Return the range between the ends where results change by no more than `room`."""
+def _between_flat(
+    model: ModelProto, function: Function, points: Array, reach: Mapping[str, Range]
+) -> Range:
+    """Return the range of the points without those that a function does not tell from its ends."""
+    low, high = reach[function.end]
+    room, results = FLAT * (high - low) / 255, _results(model, function, points)
     low, high = points[_flat(results, room)], points[-1 - _flat(results[::-1], room)]
     return min(float(low), 0.0), max(float(high), 0.0)
 

@@ -6,8 +6,8 @@ equalised channels, such products are left to the host. Tried first are all in f
 that the host computes, if they are a small part of the network: those of a filter bank before its
 logarithm, which tells values apart that one grid does not; the launch before that function falls
 away. Then come single products, as few as bring the output back, and larger fronts. If nothing
-does, what gains most is taken, if that is a bit. A file in which each tensor may pass in float
-shows what helps.
+brings all samples back, what brings back most is taken, if that is most of them; else nothing
+changes. A file in which each tensor may pass in float shows what helps.
 """
 
 from __future__ import annotations
@@ -58,35 +58,43 @@ MOST_WORK = 1 / 4
 MOST_FRONTS = 24
 """Most fronts that are tried."""
 
-LEAST_RELIEF = 6.0
-"""Least gain in dB, a bit, for which products stay float."""
-
 SHOWN = 3
 """Most nodes that a warning names."""
 
 
 @dataclass(frozen=True)
 class Relief:
-    """Products that stay float, and the dB of the worst output with and without them."""
+    """Products that stay float, and the dB of the worst output with and without them.
+
+    `some` tells in how many samples it keeps enough, if not in all together.
+    """
 
     nodes: tuple[str, ...]
     sqnr_db: float
     rounded_db: float
+    some: str = ""
 
     def __str__(self) -> str:
         more = len(self.nodes) - SHOWN
         names = ", ".join(self.nodes[:SHOWN]) + (f" and {more} more" if more > 0 else "")
         verb = "stays" if len(self.nodes) == 1 else "stay"
         return (
-            f"{names} {verb} float, on the host: an output keeps {self.sqnr_db:.1f} dB, "
+            f"{names} {verb} float, on the host: an output keeps {self.sqnr_db:.1f} dB{self.some}, "
             f"and {self.rounded_db:.1f} dB with all products in integers"
         )
 
 
 def worst_output(done: Quantization) -> float:
     """Return the SQNR in dB of the output that keeps least."""
+    return _judged(done)[0]
+
+
+def _judged(done: Quantization) -> tuple[float, int]:
+    """Return the SQNR of the worst output, and the number of samples with enough of all."""
     judges = spread(done.samples, JUDGES)
-    return min(sqnrs(outputs(done.prepared, judges, exact=False), outputs(done.model, judges)))
+    exact, rounded = outputs(done.prepared, judges, exact=False), outputs(done.model, judges)
+    alone = (min(sqnrs([one], [other])) for one, other in zip(exact, rounded, strict=True))
+    return min(sqnrs(exact, rounded)), sum(db >= LOW_DB for db in alone)
 
 
 def relieved(
@@ -102,23 +110,25 @@ def relieved(
         Quantises with the given nodes in float; what was only tried is not `checked` for
         departures from float, which takes as long as a run of many samples.
     """
-    search, before = _Search(done), worst_output(done)
-    found: dict[tuple[str, ...], float] = {}
+    (before, enough), search = _judged(done), _Search(done)
+    samples: dict[tuple[str, ...], int] = {}
 
     def brings_back(nodes: Sequence[str]) -> bool:
         relaxed = again(nodes, checked=False)
         if not any(node.op_type == "QuantizeLinear" for node in relaxed.model.graph.node):
             return False
-        found[tuple(nodes)] = worst_output(relaxed)
-        return found[tuple(nodes)] >= LOW_DB
+        least, samples[tuple(nodes)] = _judged(relaxed)
+        return least >= LOW_DB
 
-    kept = search.first(brings_back)
-    if kept is None:
-        kept = max(found, key=found.__getitem__, default=())
-        if found.get(tuple(kept), before) < before + LEAST_RELIEF:
+    kept, some = search.first(brings_back), ""
+    if kept is None:  # quiet samples may be lost with any product on integers; others need not be
+        kept = max(samples, key=lambda nodes: (samples[nodes], -len(nodes)), default=())
+        most, count = samples.get(tuple(kept), 0), len(spread(done.samples, JUDGES))
+        if most <= max(enough, count // 2):
             return done, None
+        some = f" (and {LOW_DB:.0f} dB in {most} of {count} samples, not {enough})"
     chosen = again(kept, checked=True)
-    return chosen, Relief(tuple(search.products(kept)), worst_output(chosen), before)
+    return chosen, Relief(tuple(search.products(kept)), worst_output(chosen), before, some)
 
 
 def _fewest(

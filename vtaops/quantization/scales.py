@@ -110,7 +110,8 @@ def _loose_ends(model: ModelProto, ranges: Mapping[str, Range]) -> set[str]:
     loose, ends = only_moved(model), set[str]()
     for node in model.graph.node:
         if node.op_type == "Concat" and node.output[0] in loose:
-            sizes = [max(-low, high) for low, high in _known(ranges, node.input)]
+            known = [ranges[name] for name in node.input if name in ranges]
+            sizes = [*filter(None, (max(-low, high) for low, high in known))]
             if sizes and max(sizes) > MOST_UNEVEN * min(sizes):
                 ends |= loose[node.output[0]]
     return ends
@@ -126,10 +127,6 @@ def only_moved(model: ModelProto) -> dict[str, set[str]]:
             names = {*node.output}.union(*map(loose.__getitem__, behind))
             loose |= dict.fromkeys(node.output, names)
     return loose
-
-
-def _known(ranges: Mapping[str, Range], names: Iterable[str]) -> list[Range]:
-    return [ranges[name] for name in names if name in ranges and ranges[name] != (0.0, 0.0)]
 
 
 def _groups(model: ModelProto, names: set[str]) -> dict[str, str]:
