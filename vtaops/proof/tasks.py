@@ -19,7 +19,7 @@ from vtaops.ops.families import WindowOperator
 from vtaops.ops.reference import evaluate
 from vtaops.program import Buffer, OperatorRecord, Program, Role
 from vtaops.program.region import Region, Stage
-from vtaops.proof.images import packed, to_device, unpacked
+from vtaops.proof.images import moved, packed, unpacked
 from vtaops.proof.machine import Image
 from vtaops.proof.networks import meaning
 from vtaops.proof.operators import require_reasonable, result_of
@@ -124,7 +124,7 @@ def operator_task(program: Program, against: Any) -> ProofTask:
         (kind, sorted(meaning_of(op).items())),
         {b.name: b for b in arguments},
         [
-            (buffer.name, b.name, partial(_packed, b), partial(read_as, buffer, b))
+            (buffer.name, b.name, partial(packed, b), partial(read_as, buffer, b))
             for buffer, b in zip(own, arguments, strict=False)
         ],
         {result.name: (program.buffers.index(own[-1]), partial(unpacked, result))},
@@ -191,10 +191,6 @@ def _result(op: Operator, result: Buffer, fields: Fields, values: Values) -> Val
     return {result.name: made}
 
 
-def _packed(buffer: Buffer, fields: Fields, value: Floats) -> Terms:
-    return packed(fields, buffer, value)
-
-
 def read_as(other: Buffer, buffer: Buffer, array: Array) -> Array:
     """Return the logical tensor of a buffer in the form of another buffer with the same image."""
     if other.shape == buffer.shape:
@@ -212,7 +208,7 @@ def launch_task(graph: Graph, region: Region) -> ProofTask:
 
     def image(argument: Any, fields: Fields, value: Floats) -> Terms:
         buffer = program.buffers[numbers[argument.buffer]]
-        return packed(fields, buffer, to_device(fields, argument, value))
+        return packed(buffer, fields, moved(fields, value, argument.to_device))
 
     def result(argument: Any, flat: Array) -> Array:
         buffer = program.buffers[numbers[argument.buffer]]
