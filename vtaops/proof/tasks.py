@@ -215,16 +215,11 @@ def launch_task(graph: Graph, region: Region) -> ProofTask:
         array: Array = argument.from_device(unpacked(buffer, flat))
         return array
 
-    def executed(arrays: dict[str, Array]) -> dict[str, Array]:
-        for node in nodes:
-            arrays = arrays | evaluate_node(node, arrays)
-        return {argument.tensor: arrays[argument.tensor] for argument in region.outputs}
-
     return ProofTask(
         _title(region),
         program,
         partial(_by_nodes, nodes, [argument.tensor for argument in region.outputs]),
-        executed,
+        partial(_by_executor, nodes, [argument.tensor for argument in region.outputs]),
         tuple(
             (n.name, type(n.op).__name__, sorted(vars(n.op).items()), n.inputs, n.outputs)
             for n in nodes
@@ -254,6 +249,15 @@ def _by_nodes(
             if last[tensor.name] is node and tensor.name not in results:
                 known.pop(tensor.name, None)
     return {name: known[name] for name in results}
+
+
+def _by_executor(
+    nodes: Sequence[Node], results: Sequence[str], arrays: dict[str, Array]
+) -> dict[str, Array]:
+    """Return the arrays of results as the executor of graphs computes them."""
+    for node in nodes:
+        arrays = arrays | evaluate_node(node, arrays)
+    return {name: arrays[name] for name in results}
 
 
 def _incomplete(nodes: Sequence[Node], region: Region) -> str:
