@@ -201,6 +201,7 @@ def read_as(other: Buffer, buffer: Buffer, array: Array) -> Array:
 def launch_task(graph: Graph, region: Region) -> ProofTask:
     """Return the task of a region of a network."""
     inside, program = {*region.nodes}, region.program
+    results = [argument.tensor for argument in region.outputs]
     nodes = [node for node in graph.nodes if node.name in inside]
     numbers = {buffer.name: number for number, buffer in enumerate(program.buffers)}
     if reason := _incomplete(nodes, region):
@@ -218,8 +219,8 @@ def launch_task(graph: Graph, region: Region) -> ProofTask:
     return ProofTask(
         _title(region),
         program,
-        partial(_by_nodes, nodes, [argument.tensor for argument in region.outputs]),
-        partial(_by_executor, nodes, [argument.tensor for argument in region.outputs]),
+        partial(_by_nodes, nodes, results),
+        partial(_by_executor, nodes, results),
         tuple(
             (n.name, type(n.op).__name__, sorted(vars(n.op).items()), n.inputs, n.outputs)
             for n in nodes
