@@ -1,7 +1,6 @@
 """HardwareConfig: every constraint of the ISA, upstream's keys, derived geometry, identity."""
 
 import json
-import re
 
 import numpy as np
 import pytest
@@ -179,38 +178,6 @@ def test_every_accepted_configuration_fits_the_instruction_words(
     except ConfigError:
         accepted = False
     assert accepted == possible
-
-
-BUFFERS = ("LOG_UOP_BUFF_SIZE", "LOG_INP_BUFF_SIZE", "LOG_WGT_BUFF_SIZE", "LOG_ACC_BUFF_SIZE")
-
-
-@given(
-    block=st.sampled_from([3, 4, 5]), depths=st.lists(st.integers(8, 16), min_size=4, max_size=4)
-)
-def test_a_refusal_states_the_largest_sizes_that_are_legal(block, depths):
-    bits = (2, block, 2 * block, block + 2)
-    sizes = {name: d + b for name, d, b in zip(BUFFERS, depths, bits, strict=True)}
-
-    def configured(**changes):
-        return HardwareConfig.from_dict({"LOG_BLOCK": block} | sizes | changes)
-
-    try:
-        configured()
-        return
-    except ConfigError as error:
-        most, _, beside = str(error).rpartition("At most ")[2].partition("; beside ")
-    stated, ways = (dict(re.findall(r"(LOG_\w+) (\d+)", text)) for text in (most, beside))
-    assert list(stated) == [BUFFERS[0], BUFFERS[3]]
-    sizes |= {name: min(int(size), sizes[name]) for name, size in stated.items()}
-    if not beside:
-        configured()
-    for name, size in ways.items():
-        configured(**{name: int(size)})
-        with pytest.raises(ConfigError):
-            configured(**{name: int(size) + 1})
-    for name in BUFFERS if "no single change" in beside else ():
-        with pytest.raises(ConfigError):
-            configured(**{name: bits[BUFFERS.index(name)] + 1})
 
 
 # -------------------------------------------------------------------------------- reading

@@ -692,26 +692,6 @@ class HardwareConfig:
         ]
         if broken:
             raise ConfigError(
-                f"{'; '.join(broken)} (U, I, W, A are the logarithms of the scratchpad depths). "
-                f"{self._largest_sizes()}"
+                f"{'; '.join(broken)} (U, I, W, A are the logarithms of the scratchpad depths: "
+                f"change a buffer size)"
             )
-
-    def _largest_sizes(self) -> str:
-        """Say how large the scratchpads of these tiles can be: micro-ops, then what shares bits."""
-        pads = {"UOP": self.uop, "INP": self.inp, "WGT": self.wgt, "ACC": self.acc}
-        bits = {name: pad.element_bytes.bit_length() - 1 for name, pad in pads.items()}
-
-        def size(name: str, log_depth: int) -> str:
-            return f"LOG_{name}_BUFF_SIZE {log_depth + bits[name]}"
-
-        i, w, a = self.inp.log_depth, self.wgt.log_depth, min(self.acc.log_depth, 11)
-        told = f"At most {size('UOP', 13)} and {size('ACC', 11)}"
-        if a + max(a, i) + w <= 32:
-            return told
-        alone = (
-            ("INP", 32 - a - w, a),
-            ("WGT", 32 - a - max(a, i), 1),
-            ("ACC", min(32 - w - i, (32 - w) // 2), 1),
-        )
-        ways = [size(name, most) for name, most, least in alone if most >= least]
-        return f"{told}; beside the other sizes, {' or '.join(ways) or 'no single change'}"

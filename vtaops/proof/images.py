@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.program import Buffer
-from vtaops.program.region import Argument
 from vtaops.proof.terms import Fields, Floats, Terms
 
 Movement = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
@@ -33,7 +32,7 @@ def moved(fields: Fields, value: Floats, move: Movement) -> Floats:
     return fields.centred(pixels + zeros) if zeros.any() else pixels
 
 
-def packed(fields: Fields, buffer: Buffer, value: Floats) -> Terms:
+def packed(buffer: Buffer, fields: Fields, value: Floats) -> Terms:
     """Return the flat image of a buffer with the given logical tensor, a term for each scalar."""
     image = moved(fields, value.reshape(len(value), *buffer.shape), buffer.layout.unshared.pack)
     return Terms(image.reshape(len(image), -1))
@@ -45,8 +44,3 @@ def unpacked(buffer: Buffer, value: npt.NDArray[Any]) -> npt.NDArray[Any]:
     places: Any = np.arange(math.prod(shape)).reshape(shape)
     places = buffer.layout.unpack(places, buffer.shape)
     return value.take(places, axis=-1)  # type: ignore[no-any-return]
-
-
-def to_device(fields: Fields, argument: Argument, value: Floats) -> Floats:
-    """Return a tensor in the form in which the host passes it (`Argument.to_device`)."""
-    return moved(fields, value, argument.to_device)

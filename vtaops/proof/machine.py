@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -50,24 +49,6 @@ TOGETHER = 1 << 13
 way, since new pages take longer to come than what is computed in them."""
 
 
-@dataclass
-class Extrema:
-    """Maxima (`sign` 1) or minima of terms, as sets of their members' keys."""
-
-    fields: Fields
-    members: Keys
-    """(pairs, members, tiles, ...)"""
-    sign: int
-    middle: Floats
-    radius: Floats
-
-    @cached_property
-    def plain(self) -> Terms:
-        """The values of the extrema."""
-        value = self.fields.extremum(self.members, self.sign)
-        return Terms(value, self.middle, self.radius)
-
-
 class TermMachine:
     """Compute the terms of a program's results.
 
@@ -98,7 +79,9 @@ class TermMachine:
         self._images = images
         self.overflow: int | None = None
         self.products = 0
-        self._contents: list[Terms | Numbers | Extrema | None] = []
+        self._contents: list[Terms | Numbers | None] = []
+        self._sets: dict[int, tuple[int, Keys]] = {}
+        """Of groups of maxima (1) or minima (-1): the keys of their members."""
         self._group, self._row, self._place = np.zeros((3, len(names.step_of)), np.int32)
         """For each name: its group, its place there, and its place among those that are read."""
 
@@ -114,6 +97,7 @@ class TermMachine:
                 self._keep(numbers, made)
             for group in forgotten.pop(level, ()):
                 self._contents[group] = None
+                self._sets.pop(group, None)
 
     def _alike(self, numbers: Ints) -> Iterator[Ints]:
         """Yield steps of a level that are computed together: the same operation on one group."""
@@ -125,7 +109,7 @@ class TermMachine:
             part = numbers[places]
             yield from _in_parts(part, steps.count[part])
 
-    def _keep(self, numbers: Ints, made: Terms | Numbers | Extrema) -> None:
+    def _keep(self, numbers: Ints, made: Terms | Numbers) -> None:
         names = self.names.steps.names_of(numbers)
         self._group[names], self._row[names] = len(self._contents), np.arange(len(names))
         is_input = self.names.steps.arity[numbers[0]] == 0
@@ -161,7 +145,7 @@ class TermMachine:
                 chosen = np.flatnonzero(which == own)
                 content = self._of_group(group, rows[chosen], shape)
                 rows[chosen] = np.arange(len(chosen))
-            terms.append(content.plain if isinstance(content, Extrema) else content)
+            terms.append(content)
         planes, size = len(self.fields.primes), math.prod(shape)
         value = np.empty((planes, len(names), size))
         _proof.gather([t.value.reshape(planes, -1, size) for t in terms], which, rows, value)
@@ -178,10 +162,8 @@ class TermMachine:
         if isinstance(content, np.ndarray):
             tiles = content[rows] if group else np.zeros((len(rows), *shape))
             return self.fields.numbers(tiles.reshape(len(rows), *shape))
-        terms = content.plain if isinstance(content, Extrema) else content
-        assert terms is not None
-        if len(rows) != terms.shape[0] or (np.diff(rows, prepend=-1) != 1).any():
-            terms = terms.taken(rows)
+        assert content is not None
+        terms = content.taken(rows)
         value = terms.value.reshape(len(terms.value), len(rows), *shape)
         middle, radius = (
             part.reshape(len(rows), *shape) if np.ndim(part) else part
@@ -228,8 +210,6 @@ class TermMachine:
             case _:
                 operands = self.names.steps.operands_of(numbers)
                 made = self._operation(what, numbers, operands)
-        if isinstance(made, Extrema):
-            return made
         tiles = made.value.shape[1]
 
         def spread(part: Any) -> Any:
@@ -307,36 +287,27 @@ class TermMachine:
                 return fields.product_of(x, other)
         return fields.opaque(op.name, x, other)
 
-    def _extremum(self, sign: int, operands: list[Ints]) -> Extrema:
-        shape = self.config.acc.shape
-        sets = [self._members(names, sign, shape) for names in operands]
-        middle, radius, inside = hull([ranges for _, ranges in sets], sign)
+    def _extremum(self, sign: int, operands: list[Ints]) -> Terms:
+        sets = [self._members(names, sign) for names in operands]
+        middle, radius, inside = hull([terms for _, terms in sets], sign)
         members = np.concatenate([members for members, _ in sets], axis=1)
-        return Extrema(self.fields, self.fields.union(members, inside, sign), sign, middle, radius)
+        members = self.fields.union(members, inside, sign)
+        self._sets[len(self._contents)] = sign, members
+        return Terms(self.fields.extremum(members, sign), middle, radius)
 
-    def _members(self, names: Ints, sign: int, shape: tuple[int, ...]) -> tuple[Keys, Terms]:
-        """Return tiles as sets of members, with their ranges as terms of zeros."""
-        fields = self.fields
-        members = np.full((len(fields.primes) // 2, 1, len(names), *shape), NOTHING)
-        middle, radius = np.zeros((2, len(names), *shape))
-        for group, content, chosen in self._groups(names):
-            rows: Any = self._row[names[chosen]]
-            if isinstance(content, Extrema) and content.sign == sign:
-                own: Any = content.members[:, :, rows]
-                terms = Terms(middle, content.middle[rows], content.radius[rows])
-            else:
-                terms = fields.fitting(self._of_group(group, rows, shape))
-                own = fields.keys(terms.value)[:, None]
-            if own.shape[1] > members.shape[1]:
-                more = (
-                    (0, 0),
-                    (0, own.shape[1] - members.shape[1]),
-                    *[(0, 0)] * (members.ndim - 2),
-                )
-                members = np.pad(members, more, constant_values=NOTHING)
+    def _members(self, names: Ints, sign: int) -> tuple[Keys, Terms]:
+        """Return tiles as sets of members, and as terms."""
+        terms = self.fields.fitting(self._terms(names, self.config.acc.shape))
+        known = {group: own for group, (of, own) in self._sets.items() if of == sign}
+        groups = [found for found in self._groups(names) if found[0] in known]
+        most = max([known[group].shape[1] for group, *_ in groups], default=1)
+        keys = self.fields.keys(terms.value)[:, None]
+        members = np.full((len(keys), most, *terms.shape), NOTHING)
+        members[:, :1] = keys
+        for group, _, chosen in groups:
+            own: Any = known[group][:, :, self._row[names[chosen]]]
             members[:, : own.shape[1], chosen] = own
-            middle[chosen], radius[chosen] = terms.middle, terms.radius
-        return members, Terms(np.zeros((1, *middle.shape)), middle, radius)
+        return members, terms
 
     def _post(
         self, post: Post, numbers: Ints, acc: Ints, bias: Ints, scale: Ints, table: Ints

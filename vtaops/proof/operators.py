@@ -45,12 +45,7 @@ def result_of(fields: Fields, op: Operator, given: Given) -> Terms:
 
 def require_reasonable(op: WindowOperator, image: Sequence[int], result: Sequence[int]) -> None:
     """Reject windows whose padded image is disproportionately large."""
-    window = op.window
-    sides = window.padding[0] + window.padding[2], window.padding[1] + window.padding[3]
-    steps = window.strides if isinstance(op, Conv2dTranspose) else (1, 1)
-    rows, columns = (
-        image[axis - 2] * steps[axis] + sides[axis] + window.extent[axis] for axis in range(2)
-    )
+    rows, columns = op.padded_size
     elements = image[0] * max(image[1], result[1]) * rows * columns
     if elements > _MOST_PADDED + 16 * (math.prod(image) + math.prod(result)):
         raise Unknown(f"the record pads an image of {tuple(image)} to {rows} x {columns} pixels")

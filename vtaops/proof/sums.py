@@ -131,24 +131,13 @@ def _expanded(
     pixels = math.prod(size)
     value = np.zeros((planes, n, groups, outputs // groups, pixels))
     step = max(1, GATHERED // (n * channels * pixels))
+    whole = symbolic or inputs * len(taps) > LONGEST
     for first in range(0, len(taps), step):
         chosen = slice(first, first + step)
         part = kernel[..., chosen].reshape(*kernel.shape[:-2], -1)
-        shape = n, groups, -1, pixels
-        if symbolic:
-            seen = np.stack([image[tap] for tap in taps[chosen]], axis=3)
-            value += fields.matmul(part, seen.reshape(planes, *shape))
-            continue
-        summed = np.multiply if part.shape[-2:] == (1, 1) else np.matmul
-        for plane, whole in zip(image, value, strict=True):
-            few = [plane[tap] for tap in taps[chosen]]
-            seen = (np.stack(few, axis=2) if len(few) > 1 else few[0]).reshape(shape)
-            if first:
-                whole += summed(part, seen)
-            else:
-                summed(part, seen, out=whole)
-        if inputs * len(taps) > LONGEST:
-            fields.centred(value)
+        seen = np.stack([image[tap] for tap in taps[chosen]], axis=3)
+        seen = seen.reshape(planes, n, groups, -1, pixels)
+        value += fields.matmul(part, seen) if whole else np.matmul(part, seen)
     return fields.centred(value).reshape(planes, n, outputs, *size)
 
 

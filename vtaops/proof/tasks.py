@@ -19,7 +19,7 @@ from vtaops.ops.families import WindowOperator
 from vtaops.ops.reference import evaluate
 from vtaops.program import Buffer, OperatorRecord, Program, Role
 from vtaops.program.region import Region, Stage
-from vtaops.proof.images import packed, to_device, unpacked
+from vtaops.proof.images import moved, packed, unpacked
 from vtaops.proof.machine import Image
 from vtaops.proof.networks import meaning
 from vtaops.proof.operators import require_reasonable, result_of
@@ -124,7 +124,7 @@ def operator_task(program: Program, against: Any) -> ProofTask:
         (kind, sorted(meaning_of(op).items())),
         {b.name: b for b in arguments},
         [
-            (buffer.name, b.name, partial(_packed, b), partial(read_as, buffer, b))
+            (buffer.name, b.name, partial(packed, b), partial(read_as, buffer, b))
             for buffer, b in zip(own, arguments, strict=False)
         ],
         {result.name: (program.buffers.index(own[-1]), partial(unpacked, result))},
@@ -191,10 +191,6 @@ def _result(op: Operator, result: Buffer, fields: Fields, values: Values) -> Val
     return {result.name: made}
 
 
-def _packed(buffer: Buffer, fields: Fields, value: Floats) -> Terms:
-    return packed(fields, buffer, value)
-
-
 def read_as(other: Buffer, buffer: Buffer, array: Array) -> Array:
     """Return the logical tensor of a buffer in the form of another buffer with the same image."""
     if other.shape == buffer.shape:
@@ -205,6 +201,7 @@ def read_as(other: Buffer, buffer: Buffer, array: Array) -> Array:
 def launch_task(graph: Graph, region: Region) -> ProofTask:
     """Return the task of a region of a network."""
     inside, program = {*region.nodes}, region.program
+    results = [argument.tensor for argument in region.outputs]
     nodes = [node for node in graph.nodes if node.name in inside]
     numbers = {buffer.name: number for number, buffer in enumerate(program.buffers)}
     if reason := _incomplete(nodes, region):
@@ -212,23 +209,18 @@ def launch_task(graph: Graph, region: Region) -> ProofTask:
 
     def image(argument: Any, fields: Fields, value: Floats) -> Terms:
         buffer = program.buffers[numbers[argument.buffer]]
-        return packed(fields, buffer, to_device(fields, argument, value))
+        return packed(buffer, fields, moved(fields, value, argument.to_device))
 
     def result(argument: Any, flat: Array) -> Array:
         buffer = program.buffers[numbers[argument.buffer]]
         array: Array = argument.from_device(unpacked(buffer, flat))
         return array
 
-    def executed(arrays: dict[str, Array]) -> dict[str, Array]:
-        for node in nodes:
-            arrays = arrays | evaluate_node(node, arrays)
-        return {argument.tensor: arrays[argument.tensor] for argument in region.outputs}
-
     return ProofTask(
         _title(region),
         program,
-        partial(_by_nodes, nodes, [argument.tensor for argument in region.outputs]),
-        executed,
+        partial(_by_nodes, nodes, results),
+        partial(_by_executor, nodes, results),
         tuple(
             (n.name, type(n.op).__name__, sorted(vars(n.op).items()), n.inputs, n.outputs)
             for n in nodes
@@ -258,6 +250,15 @@ def _by_nodes(
             if last[tensor.name] is node and tensor.name not in results:
                 known.pop(tensor.name, None)
     return {name: known[name] for name in results}
+
+
+def _by_executor(
+    nodes: Sequence[Node], results: Sequence[str], arrays: dict[str, Array]
+) -> dict[str, Array]:
+    """Return the arrays of results as the executor of graphs computes them."""
+    for node in nodes:
+        arrays = arrays | evaluate_node(node, arrays)
+    return {name: arrays[name] for name in results}
 
 
 def _incomplete(nodes: Sequence[Node], region: Region) -> str:
