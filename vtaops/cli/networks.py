@@ -220,7 +220,7 @@ def _show_supported(name: str) -> None:
     if not rows:
         raise ArgumentError(f"the list has no operator {name!r}; vtaops plan --supported shows all")
     legend = [f"{mark}: {meaning}" for mark, meaning in LEGEND.items()]
-    options.show([row.as_dict() for row in rows], *supported_tables(rows), *legend)
+    options.show([*map(asdict, rows)], *supported_tables(rows), *legend)
 
 
 def _show_placement(model: Path, config: str | None, shapes: list[str] | None) -> None:
