@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
-from rich.console import Console
 from typer import Argument, Option
 
 from vtaops.base.errors import ArgumentError, ModelError, UnsupportedError, raising
@@ -282,7 +281,7 @@ def profile(
     reports = [each.report() for each in models]
     data, parts = [each.as_dict() for each in reports], list[Any]()
     for each in reports:
-        parts += [tables.network_table(each, Console().width), tables.summary(each)]
+        parts += [tables.network_table(each), tables.summary(each)]
     options.show(data if against else data[0], *parts)
     if output is not None:
         write_text(output, network_page(*models))
