@@ -22,8 +22,9 @@ from typer import Argument, Option
 from vtaops.base.errors import ArgumentError, ModelError, UnsupportedError
 from vtaops.base.reasons import HINTS
 from vtaops.cli import options
-from vtaops.cli.evaluate import exact_runs, runs, task_of, worst_page
+from vtaops.cli.evaluate import exact_runs, runs, task_of
 from vtaops.cli.networks import compiled_model, random_input, rounded
+from vtaops.cli.pages import render
 from vtaops.cli.start_page import Findings, page
 from vtaops.machine.config import NETWORK_CONFIG
 from vtaops.report.files import write_bytes, write_text
@@ -438,7 +439,8 @@ def _evaluate(
         exact = exact_runs(against, found.model)
         task = task_of(found.model, cases, data)
         found.accuracy = evaluate(runs(found.model), exact, cases, task)
-        write_text(files.worst, worst_page(files.compiled.name, found.accuracy))
+        worst = render("worst.html", name=files.compiled.name, evaluation=found.accuracy)
+        write_text(files.worst, worst)
 
 
 def _given(option: str, value: object) -> list[object]:
