@@ -6,6 +6,7 @@ Contains only argument parsing and printing; see `vtaops.cli`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -107,12 +108,9 @@ def sweep(
     """
     from vtaops.explore import (
         Engine,
-        Network,
         ResultStore,
         Space,
-        dask_executor,
         front,
-        process_pool,
     )
     from vtaops.explore import sweep as evaluated
     from vtaops.explore.front import check_objectives
@@ -121,15 +119,14 @@ def sweep(
     objectives, outputs = objective or ["cycles", "sram", "multipliers"], output or []
     check_objectives(objectives)
     _check_outputs(outputs)
-    network = Network.model(model) if model else Network.named(layer or ["resnet18"])
-    pool = partial(process_pool, jobs or None) if jobs != 1 else None
+    network = _network(model, layer)
     usual = [NETWORK_CONFIG if model else "pynq"]
     spaces = _spaces(config or usual, vary or [])
     chosen = _space(spaces, part) if trials else _designs(spaces, part)
     with (
         ResultStore(_store_path(store, resume)) as kept,
         progress_bar("sweep") as bar,
-        Engine(kept, partial(dask_executor, dask) if dask else pool, bar.tell) as engine,
+        Engine(kept, _executor(jobs, dask), bar.tell) as engine,
     ):
         if isinstance(chosen, Space):
             points = _searched(chosen, network, engine, trials, objectives, journal, not estimate)
@@ -212,6 +209,12 @@ def _designs(spaces: dict[str, Space], part: str) -> list[Design]:
     if not chosen:
         raise ConfigError("none of these designs is valid")
     return _fitting(list(chosen), part) if part else list(chosen)
+
+
+def _network(model: str, layers: list[str] | None) -> Network:
+    from vtaops.explore import Network
+
+    return Network.model(model) if model else Network.named(layers or ["resnet18"])
 
 
 def _searched(
@@ -307,3 +310,12 @@ def _write(path: Path, rows: list[dict[str, Any]], points: Sequence[Point], titl
     else:
         write_text(path, exploration_page(rows, title, [point.layer_rows for point in points]))
     say(f"written to {path}", err=True)
+
+
+def _executor(jobs: int, dask: str) -> Callable[[], Executor] | None:
+    """Return a function that starts the worker processes; None to compute in this one."""
+    from vtaops.explore import dask_executor, process_pool
+
+    if dask:
+        return partial(dask_executor, dask)
+    return partial(process_pool, jobs or None) if jobs != 1 else None

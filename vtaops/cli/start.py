@@ -225,13 +225,18 @@ def _shapes(source: ModelProto, data: Path | None, given: Shapes | None) -> Shap
         with suppress(ModelError):  # the data are read again, and the error told, when all is known
             closed.update(first_shapes(data, raw))
     closed.update(given or {})
-    if missing := next((name for name, shape in closed.items() if 0 in shape), None):
-        example = ",".join(str(size or 64) for size in closed[missing])
+    _require_closed(closed)
+    return closed
+
+
+def _require_closed(found: Shapes) -> None:
+    """Refuse inputs whose shapes nothing tells."""
+    if missing := next((name for name, shape in found.items() if 0 in shape), None):
+        example = ",".join(str(size or 64) for size in found[missing])
         raise ArgumentError(
             f"the file leaves the shape of the input {missing!r} open: give it, as in "
             f"--shapes {missing}={example}"
         )
-    return closed
 
 
 def _plan(found: Findings, source: Path) -> None:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from vtaops.model.report import ModelReport
+    from vtaops.model.report import Layer, ModelReport
     from vtaops.program import Statistics
     from vtaops.program.region import NodePlacement
 
@@ -29,16 +29,23 @@ def network_table(report: ModelReport) -> Table:
     numbers = ["cycles", "share", "array", "DRAM kB", *measured]
     table = _table(f"{report.name} on {report.config}", "layer", "where", numbers=numbers)
     for number, layer in enumerate(layers, 1):
-        host = "" if layer.where == "vta" else f"host {reasons.index(layer.reason) + 1}"
-        figures = layer.cycles, layer.share, layer.utilization, layer.counters
-        noise = ["" if layer.sqnr is None else f"{layer.sqnr:.1f}"] * len(measured)
-        cells = _figures(*figures) if layer.cycles else [""] * 4
-        where = _cut(layer.name, stem), host or "vta"
-        table.add_row(*where, *cells, *noise, end_section=number == len(layers))
+        cells = [*_cells(layer, stem, reasons), *map(_noise, [layer] * len(measured))]
+        table.add_row(*cells, end_section=number == len(layers))
     used = sum(layer.utilization * layer.cycles for layer in layers) / max(1, report.cycles)
     launches = f"{report.launches} launch" + ("es" if report.launches != 1 else "")
     table.add_row("all", launches, *_figures(report.cycles, 1.0, used, report.counters))
     return _explain(table, stem, [f"host {n}: {text}" for n, text in enumerate(reasons, 1)])
+
+
+def _cells(layer: Layer, stem: str, reasons: Sequence[str]) -> list[str]:
+    """Return the cells of a layer."""
+    where = "vta" if layer.where == "vta" else f"host {reasons.index(layer.reason) + 1}"
+    figures = layer.cycles, layer.share, layer.utilization, layer.counters
+    return [_cut(layer.name, stem), where, *(_figures(*figures) if layer.cycles else [""] * 4)]
+
+
+def _noise(layer: Layer) -> str:
+    return "" if layer.sqnr is None else f"{layer.sqnr:.1f}"
 
 
 def _figures(cycles: int, share: float, used: float, counters: Statistics) -> list[str]:
