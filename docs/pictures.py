@@ -123,8 +123,9 @@ def run(words: list[str], folder: Path) -> str:
 
 
 def cycles(printed: str) -> list[int]:
-    """Return the cycles that a command told."""
-    return [int(number.replace(",", "")) for number in re.findall(r"([\d,]+) cycles", printed)]
+    """Return the cycles that a command told, each once."""
+    found = re.findall(r"([\d,]+) cycles", printed)
+    return list(dict.fromkeys(int(number.replace(",", "")) for number in found))
 
 
 def main(

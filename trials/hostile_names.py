@@ -54,7 +54,7 @@ from vtaops import HardwareConfig, cli
 from vtaops.base.data import data_directory
 from vtaops.base.envelope import PREAMBLE_BYTES, Envelope
 from vtaops.board.vivado import write_design
-from vtaops.cli.evaluate import worst_page
+from vtaops.cli.pages import render
 from vtaops.cli.start_page import Findings, page
 from vtaops.model import Model, artefact
 from vtaops.model.export.bundle import bundle_files
@@ -301,7 +301,8 @@ def _exploration_page(name: str) -> str:
 def _evaluation_page(name: str) -> str:
     case = Case(f"{name}/{name}", lambda: {"x": np.zeros(1)}, None, None)
     worst = JudgedSample(case, {}, {"label": name, "answer": name}, 1.0)
-    return worst_page(name, Accuracy(1, {"accuracy": 1.0}, 0, [1.0], [worst]))
+    evaluation = Accuracy(1, {"accuracy": 1.0}, 0, [1.0], [worst])
+    return render("worst.html", name=name, evaluation=evaluation)
 
 
 def _start_page(name: str) -> str:

@@ -19,7 +19,7 @@ def test_the_demo_reads_characters_and_leaves_its_files(tmp_path):
     folder = tmp_path / "made" / "here"
     done = CliRunner().invoke(app, ["demo", "-o", str(folder)])
     assert done.exit_code == 0, done.output
-    read = float(re.search(r"([\d.]+)% of 100 images are read correctly", done.output)[1])
+    read = float(re.search(r"100 samples, accuracy ([\d.]+)%", done.output)[1])
     assert read >= 95
     assert pictures.cycles(done.output) == json.loads(pictures.FIGURES.read_text())["network"]
     assert "</html>" in (folder / "glyphs.html").read_text()

@@ -162,7 +162,7 @@ def test_spacetime_png_has_the_size_of_its_content(pair, tmp_path):
 
 
 def test_spacetime_bars_are_the_segments(timeline):
-    figure = spacetime(timeline, window=(0, 600), tokens=False)
+    figure = spacetime(timeline, window=(0, 600))
     axes = figure.axes[0]
     assert axes.get_xlim() == (0, 600)
     drawn = sum(len(collection.get_paths()) for collection in axes.collections)

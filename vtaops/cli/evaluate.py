@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vtaops.graph import Tensor
     from vtaops.model import Model
     from vtaops.quantization.datasets import Dataset
-    from vtaops.quantization.evaluation import Accuracy, Runs, Task
+    from vtaops.quantization.evaluation import Runs, Task
     from vtaops.quantization.samples import Sample
 
 
@@ -77,7 +77,7 @@ def evaluate(
     with options.progress_bar(f"evaluate {model.name}"):
         evaluation = judged(runs(network), exact_runs(against, network), dataset, task)
     if output is not None:
-        write_text(output, worst_page(model.name, evaluation))
+        write_text(output, render("worst.html", name=model.name, evaluation=evaluation))
     options.show(evaluation.as_dict(), str(evaluation))
 
 
@@ -141,8 +141,3 @@ def exact_runs(path: Path | None, model: Model) -> Runs | None:
         return [*probe.run(arrays).values()]
 
     return run
-
-
-def worst_page(name: str, evaluation: Accuracy) -> str:
-    """Return a page with the figures and the pictures of the worst samples beside each other."""
-    return render("worst.html", name=name, evaluation=evaluation)

@@ -106,7 +106,12 @@ def sweep(
 
     Example: vtaops sweep --vary LOG_ACC_BUFF_SIZE=15,16,17 --vary EXTENSIONS=,post -o front.html
     """
-    from vtaops.explore import Engine, ResultStore, Space, front
+    from vtaops.explore import (
+        Engine,
+        ResultStore,
+        Space,
+        front,
+    )
     from vtaops.explore import sweep as evaluated
     from vtaops.explore.front import check_objectives
     from vtaops.report import exploration_table
@@ -308,17 +313,9 @@ def _write(path: Path, rows: list[dict[str, Any]], points: Sequence[Point], titl
 
 
 def _executor(jobs: int, dask: str) -> Callable[[], Executor] | None:
-    """Return a function that starts the worker processes; None to compute in this one.
+    """Return a function that starts the worker processes; None to compute in this one."""
+    from vtaops.explore import dask_executor, process_pool
 
-    Raises
-    ------
-    UnsupportedError
-        If Dask is requested and not installed.
-    """
     if dask:
-        from vtaops.explore import dask_executor
-
         return partial(dask_executor, dask)
-    from vtaops.explore import process_pool
-
     return partial(process_pool, jobs or None) if jobs != 1 else None

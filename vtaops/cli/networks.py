@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
-from rich.console import Console
 from typer import Argument, Option
 
 from vtaops.base.errors import ArgumentError, ModelError, UnsupportedError, raising
@@ -220,7 +219,7 @@ def _show_supported(name: str) -> None:
     if not rows:
         raise ArgumentError(f"the list has no operator {name!r}; vtaops plan --supported shows all")
     legend = [f"{mark}: {meaning}" for mark, meaning in LEGEND.items()]
-    options.show([row.as_dict() for row in rows], *supported_tables(rows), *legend)
+    options.show([*map(asdict, rows)], *supported_tables(rows), *legend)
 
 
 def _show_placement(model: Path, config: str | None, shapes: list[str] | None) -> None:
@@ -282,7 +281,7 @@ def profile(
     reports = [each.report() for each in models]
     data, parts = [each.as_dict() for each in reports], list[Any]()
     for each in reports:
-        parts += [tables.network_table(each, Console().width), tables.summary(each)]
+        parts += [tables.network_table(each), tables.summary(each)]
     options.show(data if against else data[0], *parts)
     if output is not None:
         write_text(output, network_page(*models))

@@ -18,13 +18,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
     Progress,
     TaskID,
     TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 from rich.table import Table
 from typer import Argument, Option
@@ -440,10 +436,7 @@ class Bar(Progress):
         console = Console(stderr=True)
         super().__init__(
             TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
+            *Progress.get_default_columns()[1:],
             console=console,
             transient=True,
             disable=not console.is_terminal,  # else it would end in an empty line

@@ -57,39 +57,26 @@ def trace(
         name: program.timeline(parameters)
         for name, program in _programs(files, layer, tiling, config).items()
     }
-    DIAGRAMS.get(output.suffix.lower(), _draw_units)(timelines, span, output)
+    _write(timelines, span, output)
     for name, timeline in timelines.items():
         say(f"{name}: {timeline.cycles:,} cycles, written to {output}")
 
 
-Window = tuple[int, int] | None
+def _write(found: dict[str, Timeline], span: tuple[int, int] | None, output: Path) -> None:
+    """Write timelines in the form that the ending of a file asks for."""
+    from vtaops.report import chrome_trace, interactive, save_figure, spacetime
 
-
-def _draw_units(found: dict[str, Timeline], span: Window, output: Path) -> None:
-    from vtaops.report import save_figure, spacetime
-
-    save_figure(spacetime([*found.values()], [*found], span), output)
-
-
-def _write_page(found: dict[str, Timeline], span: Window, output: Path) -> None:
-    from vtaops.report import interactive
-
-    write_text(output, interactive([*found.values()], [*found], span))
-
-
-def _write_events(found: dict[str, Timeline], span: Window, output: Path) -> None:
-    from vtaops.report import chrome_trace
-
-    if len(found) > 1:
+    timelines, names = [*found.values()], [*found]
+    if output.suffix.lower() == ".html":
+        write_text(output, interactive(timelines, names, span))
+    elif output.suffix.lower() != ".json":
+        save_figure(spacetime(timelines, names, span), output)
+    elif len(found) > 1:
         raise ShapeError(f"a trace shows one program, not {len(found)}: {', '.join(found)}")
-    if span:
+    elif span:
         raise UnsupportedError("a trace for ui.perfetto.dev has all cycles; leave out --window")
-    ((name, timeline),) = found.items()
-    write_text(output, json.dumps(chrome_trace(timeline, name)))
-
-
-DIAGRAMS = {".html": _write_page, ".json": _write_events}
-"""What writes a diagram that is no picture, by the ending of its file."""
+    else:
+        write_text(output, json.dumps(chrome_trace(timelines[0], names[0])))
 
 
 @report_app.command("compare")

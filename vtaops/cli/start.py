@@ -22,8 +22,9 @@ from typer import Argument, Option
 from vtaops.base.errors import ArgumentError, ModelError, UnsupportedError
 from vtaops.base.reasons import HINTS
 from vtaops.cli import options
-from vtaops.cli.evaluate import exact_runs, runs, task_of, worst_page
+from vtaops.cli.evaluate import exact_runs, runs, task_of
 from vtaops.cli.networks import compiled_model, random_input, rounded
+from vtaops.cli.pages import render
 from vtaops.cli.start_page import Findings, page
 from vtaops.machine.config import NETWORK_CONFIG
 from vtaops.report.files import write_bytes, write_text
@@ -224,13 +225,18 @@ def _shapes(source: ModelProto, data: Path | None, given: Shapes | None) -> Shap
         with suppress(ModelError):  # the data are read again, and the error told, when all is known
             closed.update(first_shapes(data, raw))
     closed.update(given or {})
-    if missing := next((name for name, shape in closed.items() if 0 in shape), None):
-        example = ",".join(str(size or 64) for size in closed[missing])
+    _require_closed(closed)
+    return closed
+
+
+def _require_closed(found: Shapes) -> None:
+    """Refuse inputs whose shapes nothing tells."""
+    if missing := next((name for name, shape in found.items() if 0 in shape), None):
+        example = ",".join(str(size or 64) for size in found[missing])
         raise ArgumentError(
             f"the file leaves the shape of the input {missing!r} open: give it, as in "
             f"--shapes {missing}={example}"
         )
-    return closed
 
 
 def _plan(found: Findings, source: Path) -> None:
@@ -438,7 +444,8 @@ def _evaluate(
         exact = exact_runs(against, found.model)
         task = task_of(found.model, cases, data)
         found.accuracy = evaluate(runs(found.model), exact, cases, task)
-        write_text(files.worst, worst_page(files.compiled.name, found.accuracy))
+        worst = render("worst.html", name=files.compiled.name, evaluation=found.accuracy)
+        write_text(files.worst, worst)
 
 
 def _given(option: str, value: object) -> list[object]:

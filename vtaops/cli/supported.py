@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -124,10 +124,6 @@ class Supported:
         """Return its row of a table whose columns are outcomes."""
         outcomes = [str(self.outcomes.get(key, "")) for key in keys]
         return [self.operator, self.form, *outcomes, self.others, self.reason]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it for JSON."""
-        return asdict(self)
 
 
 @cache

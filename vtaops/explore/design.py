@@ -6,7 +6,6 @@ to designs. Evaluates nothing.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -177,10 +176,6 @@ class Space:
             if not values:
                 raise ConfigError(f"axis {axis} has no values")
 
-    def __len__(self) -> int:
-        """Return the number of combinations, including invalid ones."""
-        return math.prod(len(values) for values in self.axes.values())
-
     def design(self, values: Mapping[str, Value]) -> Design:
         """Return the design with these values.
 
@@ -189,10 +184,7 @@ class Space:
         ConfigError
             If such hardware cannot exist.
         """
-        known = self.base.as_dict()
-        if unknown := set(values) - set(known):
-            raise ConfigError(f"unknown axes {sorted(unknown)}; known axes: {', '.join(known)}")
-        return Design.of({**known, **values}, name=self.base.config.name)
+        return Design.of({**self.base.as_dict(), **values}, name=self.base.config.name)
 
     def combinations(self) -> Iterator[dict[str, Value]]:
         """Yield all combinations of values."""

@@ -137,7 +137,8 @@ class Engine:
 
     def _resolve(self, work: str, tasks: Collection[Task], kind: type[R]) -> list[R]:
         """Return the result of each task, from the store or from a worker."""
-        wanted = {task.key: task for task in sorted(tasks, key=lambda task: repr(task.shares))}
+        ordered = sorted(tasks, key=lambda task: repr(task.shares))
+        wanted = {task.key: task for task in ordered}
         known = {key: read_result(kind, each) for key, each in self.store.get(wanted).items()}
         losses = 0
         self.progress(work, len(known), len(wanted))
@@ -153,12 +154,7 @@ class Engine:
                     self.progress(work, len(known), len(wanted))
             except (BrokenExecutor, CancelledError) as error:
                 losses += 1
-                if isinstance(self.executor, Executor) or losses > _MOST_LOSSES:
-                    raise DeviceError(
-                        f"workers were lost {losses} times without an answer in between "
-                        f"({error!r}); what was computed is in the store"
-                    ) from error
-                self._leave_workers(wait=False)
+                self._replace(error, losses)
         return [known[task.key] for task in tasks]
 
     def _computed(self, tasks: Sequence[Task]) -> Iterator[tuple[list[Task], Any]]:
@@ -177,6 +173,15 @@ class Engine:
         finally:
             for future in futures:
                 future.cancel()
+
+    def _replace(self, error: BaseException, losses: int) -> None:
+        """Leave an executor that lost its workers."""
+        if isinstance(self.executor, Executor) or losses > _MOST_LOSSES:
+            raise DeviceError(
+                f"workers were lost {losses} times without an answer in between ({error!r}); what "
+                "was computed is in the store"
+            ) from error
+        self._leave_workers(wait=False)
 
     def _leave_workers(self, *, wait: bool) -> None:
         if self._made is not None:

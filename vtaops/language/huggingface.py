@@ -161,13 +161,17 @@ def _read_weights(folder: Path, config: _Config) -> DecoderWeights:
         config.number("rms_norm_eps", 1e-6),
         config.theta(),
     )
-    for name in stored.keys() - ({"lm_head.weight"} if tied else set()):
+    _require_all_taken(stored.keys() - ({"lm_head.weight"} if tied else set()))
+    return weights
+
+
+def _require_all_taken(left: Iterable[str]) -> None:
+    """Refuse tensors that the model would need to give its results."""
+    for name in left:
         if not name.endswith("rotary_emb.inv_freq"):  # computed here
             raise UnsupportedError(
-                f"{stored[name][0]}: vtaops does not compute with a tensor {name}; "
-                "a model like Llama has none"
+                f"vtaops does not compute with a tensor {name}; a model like Llama has none"
             )
-    return weights
 
 
 def _neighbours(rows: Floats, heads: int) -> Floats:

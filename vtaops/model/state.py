@@ -86,14 +86,30 @@ def _kept(graph: Graph, past: str, regions: Sequence[Region]) -> Kept | None:
         return None
     read = _places([(region, region.inputs) for region in regions], *names)
     made = _places([(region, region.outputs) for region in regions], *names - {past})
-    whole = all(buffer.nbytes == tensor.elements for _, buffer in (*read, *made))
-    if not read or not (grows or (whole and len(made) == 1)):
+    return _kept_image(tensor, read, made, grows=grows)
+
+
+def _kept_image(
+    tensor: Tensor, read: Sequence[Place], made: Sequence[Place], *, grows: bool
+) -> Kept | None:
+    """Return how a tensor stays in one image for all that read and make it; None if it cannot."""
+    if not read or not (grows or len(made) == 1):
         return None
-    found = [_written(tensor, place) for place in read] + [_taken(place) for place in made]
-    if not found[0].size or not all(np.array_equal(found[0], each) for each in found):
-        return None
+    addresses = _common_addresses(tensor, read, made)
     image = _packed(read[0], np.full(tensor.shape, tensor.zero_point, tensor.dtype))
-    return Kept(found[0], image, grows)
+    fits = addresses.size and (grows or image.size == tensor.elements)
+    return Kept(addresses, image, grows) if fits else None
+
+
+def _common_addresses(
+    tensor: Tensor, read: Sequence[Place], made: Sequence[Place]
+) -> npt.NDArray[np.int64]:
+    """Return the byte of each integer in all images; none if these differ."""
+    if len({buffer.nbytes for _, buffer in (*read, *made)}) > 1:
+        return np.zeros(0, np.int64)
+    found = [_written(tensor, place) for place in read] + [_taken(place) for place in made]
+    alike = all(np.array_equal(found[0], each) for each in found)
+    return found[0] if alike else found[0][:0]
 
 
 def _written(tensor: Tensor, place: Place) -> npt.NDArray[np.int64]:

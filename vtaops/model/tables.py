@@ -13,71 +13,44 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from vtaops.model.report import Layer, ModelReport
+    from vtaops.program import Statistics
     from vtaops.program.region import NodePlacement
 
-_MEMORIES = ("inp", "wgt", "acc", "uop", "out")
-_DRAM = "DRAM kB"
-_WIDE = 120
-"""Terminal width from which all columns are shown, with names of `_NAME` characters."""
-_NAME = 24
 
-
-def network_table(report: ModelReport, width: int = _WIDE) -> Table:
+def network_table(report: ModelReport) -> Table:
     """Return a network's report as a table: one row per operator, then the totals.
 
-    The host's reasons are numbered and listed below. Below 120 columns (more for long names) the
-    operator column is omitted, and the bytes of all memories are summed.
+    The host's reasons are numbered and listed below.
     """
     layers = report.layers
     stem = _stem([layer.name for layer in layers])
-    longest = max((len(_cut(layer.name, stem)) for layer in layers), default=0)
-    wide = width >= _WIDE + max(0, longest - _NAME)
     reasons = list(dict.fromkeys(layer.reason for layer in layers if layer.where != "vta"))
-    texts = ["layer", "operator", "where"] if wide else ["layer", "where"]
-    numbers = _numbers(report, wide)
-    table = _table(f"{report.name} on {report.config}", *texts, numbers=numbers)
-    rows = [*(_row(layer, stem, reasons) for layer in layers), _total(report, wide)]
-    for number, row in enumerate(rows, 1):
-        cells = [row.get(column, "") for column in (*texts, *numbers)]
+    measured = ["SQNR dB"] * any(layer.sqnr is not None for layer in layers)
+    numbers = ["cycles", "share", "array", "DRAM kB", *measured]
+    table = _table(f"{report.name} on {report.config}", "layer", "where", numbers=numbers)
+    for number, layer in enumerate(layers, 1):
+        cells = [*_cells(layer, stem, reasons), *map(_noise, [layer] * len(measured))]
         table.add_row(*cells, end_section=number == len(layers))
+    used = sum(layer.utilization * layer.cycles for layer in layers) / max(1, report.cycles)
+    launches = f"{report.launches} launch" + ("es" if report.launches != 1 else "")
+    table.add_row("all", launches, *_figures(report.cycles, 1.0, used, report.counters))
     return _explain(table, stem, [f"host {n}: {text}" for n, text in enumerate(reasons, 1)])
 
 
-def _numbers(report: ModelReport, wide: bool) -> list[str]:
-    """Return the headings of the columns of numbers."""
-    moved = [f"{memory} kB" for memory in _MEMORIES] if wide else [_DRAM]
-    measured = any(layer.sqnr is not None for layer in report.layers)
-    return ["cycles", "share", "array", *moved, *["SQNR dB"] * measured]
+def _cells(layer: Layer, stem: str, reasons: Sequence[str]) -> list[str]:
+    """Return the cells of a layer."""
+    where = "vta" if layer.where == "vta" else f"host {reasons.index(layer.reason) + 1}"
+    figures = layer.cycles, layer.share, layer.utilization, layer.counters
+    return [_cut(layer.name, stem), where, *(_figures(*figures) if layer.cycles else [""] * 4)]
 
 
-def _row(layer: Layer, stem: str, reasons: Sequence[str]) -> dict[str, str]:
-    """Return the table cells of a layer, by column."""
-    row = {"layer": _cut(layer.name, stem), "operator": layer.operator, "where": "vta"}
-    if layer.where != "vta":
-        row["where"] = f"host {reasons.index(layer.reason) + 1}"
-    if layer.sqnr is not None:
-        row["SQNR dB"] = f"{layer.sqnr:.1f}"
-    if layer.cycles:
-        row["cycles"] = f"{layer.cycles:,}"
-        row["share"] = f"{100 * layer.share:.1f} %"
-        row["array"] = f"{100 * layer.utilization:.0f} %"
-        row |= _kilobytes(layer.counters.as_dict())
-    return row
+def _noise(layer: Layer) -> str:
+    return "" if layer.sqnr is None else f"{layer.sqnr:.1f}"
 
 
-def _total(report: ModelReport, wide: bool) -> dict[str, str]:
-    """Return the last row of a network's table."""
-    cycles = max(1, report.cycles)
-    share = sum(layer.utilization * layer.cycles for layer in report.layers) / cycles
-    return {
-        "layer": "all",
-        "operator": f"{report.macs / 1e6:,.0f} M multiply-adds",
-        "where": f"{report.launches} launch" + ("es" if report.launches != 1 else ""),
-        "cycles": f"{report.cycles:,}",
-        "share": "100.0 %",
-        "array": f"{report.macs / cycles:.0f} a cycle" if wide else f"{100 * share:.0f} %",
-        **_kilobytes(report.counters.as_dict()),
-    }
+def _figures(cycles: int, share: float, used: float, counters: Statistics) -> list[str]:
+    moved = f"{counters.dram_nbytes / 1e3:,.0f}"
+    return [f"{cycles:,}", f"{100 * share:.1f} %", f"{100 * used:.0f} %", moved]
 
 
 def summary(report: ModelReport) -> str:
@@ -120,15 +93,8 @@ def text(report: ModelReport, width: int = 160) -> str:
     """Return table and summary as text."""
     stream = io.StringIO()
     console = Console(file=stream, width=width, color_system=None, markup=False)
-    console.print(network_table(report, width))
+    console.print(network_table(report))
     return stream.getvalue() + summary(report)
-
-
-def _kilobytes(counters: dict[str, int]) -> dict[str, str]:
-    """Return the kilobytes of each memory, and of all."""
-    loads = [counters["out_store_nbytes" if m == "out" else f"{m}_load_nbytes"] for m in _MEMORIES]
-    names = *(f"{memory} kB" for memory in _MEMORIES), _DRAM
-    return {n: f"{k / 1e3:,.0f}" for n, k in zip(names, (*loads, sum(loads)), strict=True)}
 
 
 def _table(title: str, *texts: str, numbers: Sequence[str] = ()) -> Table:

@@ -22,6 +22,9 @@ Row = dict[str, Any]
 LIMIT_COLORS = {"compute": "#2e9e5b", "port": "#4c9be8", "latency": "#d9534f", "": "#5f6b7a"}
 """Colour of each bottleneck."""
 
+MOST = 40
+"""Points of a table; of more, those of the front come first."""
+
 LABELS = {
     "cycles": "cycles",
     "ms": "time, ms",
@@ -36,7 +39,7 @@ LABELS = {
 """Objective columns, with their names in diagrams."""
 
 
-def exploration_table(rows: Sequence[Row], title: str, most: int = 40) -> Table:
+def exploration_table(rows: Sequence[Row], title: str) -> Table:
     """Return the points as a table, fastest first; a star marks the front.
 
     Columns: the design (block sizes, logarithms of the scratchpads' bytes for micro-ops, inputs,
@@ -49,15 +52,11 @@ def exploration_table(rows: Sequence[Row], title: str, most: int = 40) -> Table:
         The points.
     title : str
         Title of the table.
-    most : int
-        Maximum number of points; if exceeded, those of the front come first.
     """
     numbers = ("cycles", "ms", "MB", "µJ", "kLUT", "BRAM", "limit", "")
     table = list_table(title, {"design": ""} | dict.fromkeys(numbers, ">"))
-    ordered = _ordered(rows)
-    if len(ordered) > most:
-        ordered = _ordered(sorted(ordered, key=lambda row: not row["front"])[:most])
-    for row in ordered:
+    first = sorted(_ordered(rows), key=lambda row: not row["front"])
+    for row in _ordered(first[:MOST]):
         if not row["complete"]:
             table.add_row(_name(row), Text("does not run all", "red"))
             continue

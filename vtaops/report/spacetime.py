@@ -30,7 +30,6 @@ def spacetime(
     timelines: Timeline | Sequence[Timeline],
     titles: Sequence[str] = (),
     window: tuple[int, int] | None = None,
-    tokens: bool | None = None,
 ) -> Figure:
     """Draw one or more timelines, one below the other, on one axis of cycles.
 
@@ -42,8 +41,6 @@ def spacetime(
         A title for each.
     window : (int, int), optional
         First and last cycle to show; by default everything.
-    tokens : bool, optional
-        Whether to draw tokens; by default if there are few enough to tell apart.
 
     Raises
     ------
@@ -62,7 +59,7 @@ def spacetime(
     grid = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
     kinds: set[str] = set()
     for axes, timeline, title in zip(grid, shown, chain(titles, repeat("")), strict=False):
-        kinds |= _draw(axes, timeline, window, tokens)
+        kinds |= _draw(axes, timeline, window)
         axes.set_title(figure_text(lanes.headline(timeline, title)), loc="left", fontsize=11)
     grid[-1].set(xlim=window, xlabel="cycles")
     grid[-1].xaxis.set_major_formatter("{x:,.0f}")
@@ -81,7 +78,7 @@ def _spans(
     return spans
 
 
-def _draw(axes: Axes, timeline: Timeline, window: tuple[int, int], tokens: bool | None) -> set[str]:
+def _draw(axes: Axes, timeline: Timeline, window: tuple[int, int]) -> set[str]:
     """Draw one timeline; return the kinds of work and of waits that appear."""
     first, last = window
     kinds: set[str] = set()
@@ -95,7 +92,7 @@ def _draw(axes: Axes, timeline: Timeline, window: tuple[int, int], tokens: bool 
         axes.text(1.005, lane, f"{share:.0f} %", transform=axes.get_yaxis_transform(), va="center")
     axes.text(1.005, -0.42, "busy", transform=axes.get_yaxis_transform(), fontsize=8)
     visible = [t for t in timeline.tokens if t.taken >= first and t.sent <= last]
-    if tokens or (tokens is None and len(visible) <= _MOST_TOKENS):
+    if len(visible) <= _MOST_TOKENS:
         _arrows(axes, visible)
     _labels(axes, timeline, window)
     axes.set_ylim(len(lanes.LANES) - 0.45, -0.45)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -125,9 +125,7 @@ def statistics_table(reports: Mapping[str, Mapping[str, Any]], title: str) -> Ta
     meaning = {} if len(columns) > 1 else {"meaning": ""}
     table = list_table(title, {"statistic": ""} | dict.fromkeys(reports, ">") | meaning)
     section = ""
-    keys = dict.fromkeys(key for column in columns for key in column)
-    # cycles and the use of the array first
-    for key in sorted(keys, key=lambda key: not key.startswith("timing.") or key.count(".") > 1):
+    for key in _ordered(columns):
         values = [column.get(key, 0) for column in columns]
         if not any(values):
             continue
@@ -139,6 +137,12 @@ def statistics_table(reports: Mapping[str, Mapping[str, Any]], title: str) -> Ta
         last = [_meaning(key, columns[0])] if meaning else []
         table.add_row(label, _number(values[0]), *others, *last)
     return table
+
+
+def _ordered(columns: Sequence[Mapping[str, float]]) -> list[str]:
+    """Return the names of all figures, cycles and the use of the array first."""
+    keys = dict.fromkeys(key for column in columns for key in column)
+    return sorted(keys, key=lambda key: not key.startswith("timing.") or key.count(".") > 1)
 
 
 def _meaning(key: str, figures: Mapping[str, float]) -> str:
