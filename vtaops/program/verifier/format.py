@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import fields
-from functools import cache
 from operator import attrgetter
 from typing import Any
 
@@ -30,10 +29,12 @@ def _own_fields(cls: type[isa.Instruction], *others: str) -> tuple[str, ...]:
 _OF_POST = _own_fields(isa.Post, "enable")
 
 
-@cache
-def _form_of(cls: type[isa.Instruction]) -> Callable[[isa.Instruction], object]:
-    """Return a function that picks the fields of an instruction that are no addresses."""
-    return attrgetter(*_own_fields(cls, "sram_base", "dram_base", "uop_begin", "uop_end"), *TOKENS)
+_ADDRESSES = ("sram_base", "dram_base", "uop_begin", "uop_end")
+_FORMS = {
+    cls: attrgetter(*TOKENS, *_own_fields(cls, *_ADDRESSES))
+    for cls in (*isa.INSTRUCTIONS, *isa.EXTENSION_INSTRUCTIONS.values())
+}
+"""What of an instruction is no address."""
 
 
 def decode(program: Program) -> list[CheckedInstruction]:
@@ -85,7 +86,7 @@ def check_formats(steps: Iterable[CheckedInstruction]) -> None:
     known = set()
     for step in steps:
         cls = type(step.instruction)
-        form = cls, _form_of(cls)(step.instruction)
+        form = cls, _FORMS[cls](step.instruction)
         if form not in known:
             known.add(form)
             _check_format(step)
