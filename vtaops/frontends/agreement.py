@@ -213,9 +213,6 @@ class _TfliteFile:
         self.runtime = f"LiteRT {litert.__version__}"
         self._path, self._places = path, tensors_of(path)
 
-    def slack(self, node: Node) -> float:
-        return 0.0
-
     def run(self, arrays: Sequence[Array]) -> None:
         self._values_of = reference(self._path, arrays)
 
@@ -309,9 +306,6 @@ class _OnnxFile:
         own = [name for name, scale in scales.items() if _is_number(scale, tensor.scale)]
         return [*own, *names, tensor.name][0]
 
-    def slack(self, node: Node) -> float:
-        return slack(node)
-
     def run(self, arrays: Sequence[Array]) -> None:
         sample = dict(zip(self._inputs, arrays, strict=True))
         self._values = {**sample, **self._probe.run(sample)}
@@ -344,7 +338,7 @@ def _compared(
     errors: dict[str, float] = {}
     for node in graph.nodes:
         inherited = max((errors.get(tensor.name, 0.0) for tensor in node.inputs), default=0.0)
-        error = file.slack(node) + inherited
+        error = inherited + (slack(node) if isinstance(file, _OnnxFile) else 0.0)
         made = evaluate_node(node, values)
         for tensor in node.outputs:
             ours, stated = made[tensor.name], file.of(node, tensor)
@@ -459,11 +453,12 @@ def _check_hardware(compiled: Compiled, values: Mapping[str, Array]) -> None:
 def _from(graph: Graph, name: str, values: dict[str, Array]) -> Array:
     """Return a tensor of a graph, computed from others."""
     writers = {tensor.name: node for node in graph.nodes for tensor in node.outputs}
-    stack = [name]
-    while stack:
-        node = writers[stack[-1]]
-        missing = [tensor.name for tensor in node.inputs if tensor.name not in values]
-        if not missing:
-            values |= evaluate_node(writers[stack.pop()], values)
-        stack += missing
-    return values[name]
+
+    def compute(name: str) -> Array:
+        if name not in values:
+            for tensor in writers[name].inputs:
+                compute(tensor.name)
+            values.update(evaluate_node(writers[name], values))
+        return values[name]
+
+    return compute(name)

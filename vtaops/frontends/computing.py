@@ -18,6 +18,7 @@ from vtaops.frontends.sums import is_sum, multiplied, read_sum
 from vtaops.frontends.translate import Rule, affine_function, operand, translate
 from vtaops.frontends.values import NotTranslated, Value
 from vtaops.graph import operators as ops
+from vtaops.graph.requantization import Requantization
 
 
 def _dequantize(value: Value, target: ResultRange) -> Source:
@@ -161,11 +162,14 @@ def _product(
     (a, a_scale), (b, b_scale) = operand(left, value), operand(right, value)
     if kind is ops.Multiply:
         a, b = _alike(a, b, value.static_shape)
-    ratio = a_scale * b_scale / target.scale
-    if target.tflite:  # TFLite computes this in float32
-        ratio = float(np.float32(a_scale * b_scale) / np.float32(target.scale))
-    product = target.result(kind(target.requantization(ratio)), a, b)
+    product = target.result(kind(_of_products(a_scale * b_scale, target)), a, b)
     return reshaped(product, value.static_shape)
+
+
+def _of_products(scale: float, target: ResultRange) -> Requantization:
+    """Return the requantisation of products with a scale; TFLite computes the ratio in float32."""
+    ratio = _tflite_ratio(scale, target) if target.tflite else scale / target.scale
+    return target.requantization(ratio)
 
 
 def _alike(a: Source, b: Source, shape: tuple[int, ...]) -> tuple[Source, Source]:
@@ -212,7 +216,8 @@ def _tflite_with_constant(value: Value, target: ResultRange) -> Source | None:
     data, scale = operand(tensor, value)
     terms = [np.arange(-128, 128) - data.tensor.zero_point, numbers[0].reshape(-1, 1)][order]
     scales = [scale, float(numbers[1].reshape(()))][order]
-    op = _tflite_product(scales, target) if product else _tflite_sum(value, scales, target)
+    scaling = _of_products(scales[0] * scales[1], target)
+    op = ops.Multiply(scaling) if product else _tflite_sum(value, scales, target)
     table = op.requantization.apply(op.sums(*terms), 0)
     table = table[0] if len(table) == 1 else table
     return target.result(ops.LookupTable(table, target.zero_point, value.op.lower()), data)
@@ -227,11 +232,6 @@ def _fits_table(constant: Array, scale: Array, value: Value) -> bool:
 def _tflite_sum(value: Value, scales: Sequence[float], target: ResultRange) -> ops.RescaledAdd:
     sign, bounds = -1 if value.op == "Sub" else 1, (target.zero_point, target.clip)
     return ops.RescaledAdd.from_scales(scales, target.scale, *bounds, sign=sign)
-
-
-def _tflite_product(scales: Sequence[float], target: ResultRange) -> ops.Multiply:
-    scale = np.float32(scales[0] * scales[1])  # TFLite computes this in float32
-    return ops.Multiply(target.requantization(_tflite_ratio(float(scale), target)))
 
 
 COMPUTING: dict[str, Rule] = {

@@ -129,12 +129,8 @@ class ValuePlan:
         """Classify a value; return the values that it needs."""
         if value.node is None or value.fixed:
             return []
-        if value.shape is None:
-            self.host[value] = None
-            self.reasons[value] = self._why(value)
-            return value.reads
         try:
-            grid = natural_grid(value)
+            grid = None if value.shape is None else natural_grid(value)
             if grid is not None:
                 target = ResultRange(grid, tflite=self._tflite)
                 quantized = value.op == "QuantizeLinear"
@@ -336,18 +332,14 @@ class _Emitter:
     def _keep(self, value: Value, tensor: Tensor) -> None:
         """Keep a tensor of the host, as integers too if operators of VTA read them."""
         self._floats[value] = tensor
-        grid = self._plan.grids.get(value)
-        if grid is not None and tensor.dtype == "uint8":
-            tensor = self.graph.add(FromUint8(grid.zero_point), tensor, scale=grid.scale)
-        if grid is not None:
+        if grid := self._plan.grids.get(value):
+            if tensor.dtype == "uint8":
+                tensor = self.graph.add(FromUint8(grid.zero_point), tensor, scale=grid.scale)
             self._integers[value] = tensor
 
     def _read_outside(self, value: Value, inside: set[Value]) -> bool:
         plan = self._plan
-        return any(
-            v is None or (v not in inside and (v in plan.host or v in plan.quantized))
-            for v in value.readers
-        )
+        return any(v is None or (v not in inside and v in plan.reasons) for v in value.readers)
 
 
 def _tensor(value: Value, grid: Grid | None = None) -> Tensor:
