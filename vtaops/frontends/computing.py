@@ -54,14 +54,12 @@ def _add(value: Value, target: ResultRange) -> Source:
     if is_sum(value):
         return _sum(value, target)
     sign = -1.0 if value.op == "Sub" else 1.0
-    left, right = value.args
     if target.tflite and (source := _tflite_with_constant(value, target)) is not None:
         return source
     affine = affine_step(value)
     if affine is not None:
         return affine_function(value, affine, target)
-    flipped = sign > 0 and left is not None and left.shape != value.shape
-    large, small = (right, left) if flipped else (left, right)
+    large, small = _larger_first(value) if sign > 0 else value.reads
     (a, a_scale), (b, b_scale) = operand(large, value), operand(small, value)
     a, b = _alike(a, b, value.static_shape)
     if target.tflite:
@@ -78,10 +76,13 @@ def _multiply(value: Value, target: ResultRange) -> Source:
     affine = affine_step(value)
     if affine is not None:
         return _multiply_constant(value, affine, target)
-    left, right = value.args
-    if left is not None and left.shape != value.shape:
-        left, right = right, left
-    return _product(ops.Multiply, value, left, right, target)
+    return _product(ops.Multiply, value, *_larger_first(value), target)
+
+
+def _larger_first(value: Value) -> tuple[Value, Value]:
+    """Return the two arguments of a value, the second one first if the first is repeated."""
+    left, right = value.reads
+    return (left, right) if left.shape == value.shape else (right, left)
 
 
 def _multiply_constant(value: Value, function: Affine, target: ResultRange) -> Source:
@@ -129,9 +130,9 @@ def _extremum(value: Value, target: ResultRange) -> Source:
 
 def _bound(value: Value, target: ResultRange) -> Source | None:
     """Translate an extremum of a tensor and a number to a clip; None if it has no number."""
-    for tensor, constant in (value.args, value.args[::-1]):
+    for tensor, constant in value.orders:
         limit = number(constant)
-        if limit is not None and tensor is not None:
+        if limit is not None:
             clipped = target.clipped(low=limit) if value.op == "Max" else target.clipped(high=limit)
             return translate(tensor, clipped)
     return None

@@ -128,10 +128,7 @@ def affine_step(value: Value) -> Affine | None:
     """Return the value of one operator as an affine function of its argument, else None."""
     if value.op == "BatchNormalization":
         return _batch_norm(value)
-    if value.op not in AFFINE or len(value.reads) != 2:
-        return None
-    left, right = value.reads
-    for tensor, other, rule in zip((left, right), (right, left), AFFINE[value.op], strict=True):
+    for (tensor, other), rule in zip(value.orders, AFFINE.get(value.op, ()), strict=False):
         constant = real(other)
         if constant is None or rule is None or tensor.shape != value.shape:
             continue
