@@ -302,8 +302,9 @@ class _OnnxFile:
 
     def _choice(self, tensor: Tensor, names: Sequence[str]) -> str:
         """Return the file's integers of a tensor: those of its scale, if it is rounded to more."""
-        scales = {name: self._constants.get(self._writers[name].input[1]) for name in names}
-        own = [name for name, scale in scales.items() if _is_number(scale, tensor.scale)]
+        missing = np.empty(0)
+        scales = {n: self._constants.get(self._writers[n].input[1], missing) for n in names}
+        own = [n for n, scale in scales.items() if np.array_equal(np.ravel(scale), [tensor.scale])]
         return [*own, *names, tensor.name][0]
 
     def run(self, arrays: Sequence[Array]) -> None:
@@ -351,10 +352,6 @@ def _compared(
                 compared = Agreement(file.runtime, 1, 1, ours.size, halves, scales)
                 yield stated.name if isinstance(file, _TfliteFile) else tensor.name, compared
     _check_hardware(compiled, values)
-
-
-def _is_number(array: Array | None, number: float) -> bool:
-    return array is not None and array.size == 1 and float(array.item()) == number
 
 
 def _differences(

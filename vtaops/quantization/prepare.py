@@ -159,11 +159,10 @@ def _bound(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodePr
     """Rewrite an extremum of a tensor and a number as a Clip."""
     bounds = [name for name in node.input if name in constants and constants[name].size == 1]
     data = [*({*node.input} - {*bounds})]
-    if len(bounds) != 1 or len(data) != 1 or constants[bounds[0]].dtype != np.float32:
+    value = constants[bounds[0]] if len(bounds) == len(data) == 1 else None
+    if value is None or value.dtype != np.float32 or value.ndim > len(_shape(model, data[0])):
         return [node]
-    if constants[bounds[0]].ndim > len(_shape(model, data[0])):
-        return [node]
-    bound = _stored(model, constants, f"{node.output[0]}:bound", constants[bounds[0]].reshape(()))
+    bound = _stored(model, constants, f"{node.output[0]}:bound", value.reshape(()))
     ends = [bound] if node.op_type == "Max" else ["", bound]
     return [make_node("Clip", [data[0], *ends], node.output, name=node.name)]
 
