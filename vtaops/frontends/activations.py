@@ -29,29 +29,22 @@ def _softmax(value: Value, target: ResultRange) -> Source:
 
 
 def _leaky(value: Value, target: ResultRange) -> Source:
-    return _leaky_table(value, np.array([float(value.attrs.get("alpha", 0.01))]), target)
-
-
-def _prelu(value: Value, target: ResultRange) -> Source:
-    slope, shape = real(value.argument(1)), value.static_shape
-    if slope is None or (slope.size > 1 and not is_per_channel(slope, shape)):
-        raise NotTranslated(f"{value.label} has slopes that are not constant per channel")
-    return _leaky_table(value, slope.reshape(-1), target)
-
-
-def _leaky_table(value: Value, slopes: Array, target: ResultRange) -> Source:
     """Translate to a table; devices without tables take the factors nearest to it."""
+    alpha, stated = np.array(value.attrs.get("alpha", 0.01), float), value.argument(1)
+    slopes = alpha if value.op == "LeakyRelu" else real(stated)
+    if slopes is None or (slopes.size > 1 and not is_per_channel(slopes, value.static_shape)):
+        raise NotTranslated(f"{value.label} has slopes that are not constant per channel")
     data, scale = operand(value.first, value)
     grid, name = Grid(scale, data.tensor.zero_point), value.op.lower()
     if not target.tflite:
         x = reals(grid)
         return tabulated(np.where(x >= 0, x, np.outer(np.float32(slopes), x)), data, name, target)
-    constant = None if value.op == "LeakyRelu" else integers(value.argument(1))
-    numbers = (
-        (slopes,) if constant is None else (constant[0].reshape(-1), float(constant[1].reshape(())))
-    )
+    steps, unit = integers(stated) or (slopes, None)
     grids = scale, grid.zero_point, target.scale
-    return of_steps(tflite_tables.leaky_relu(grids, *numbers), data, name, target)
+    table = tflite_tables.leaky_relu(
+        grids, steps.reshape(-1), unit if unit is None else unit.item()
+    )
+    return of_steps(table, data, name, target)
 
 
 def _tflite_function(
@@ -84,7 +77,7 @@ ACTIVATIONS: dict[str, Rule] = {
     "Clip": _clip,
     "Relu": _relu,
     "LeakyRelu": _leaky,
-    "PRelu": _prelu,
+    "PRelu": _leaky,
 }
 
 TFLITE: dict[str, Rule] = {

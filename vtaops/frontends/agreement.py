@@ -213,9 +213,6 @@ class _TfliteFile:
         self.runtime = f"LiteRT {litert.__version__}"
         self._path, self._places = path, tensors_of(path)
 
-    def slack(self, node: Node) -> float:
-        return 0.0
-
     def run(self, arrays: Sequence[Array]) -> None:
         self._values_of = reference(self._path, arrays)
 
@@ -305,12 +302,10 @@ class _OnnxFile:
 
     def _choice(self, tensor: Tensor, names: Sequence[str]) -> str:
         """Return the file's integers of a tensor: those of its scale, if it is rounded to more."""
-        scales = {name: self._constants.get(self._writers[name].input[1]) for name in names}
-        own = [name for name, scale in scales.items() if _is_number(scale, tensor.scale)]
+        missing = np.empty(0)
+        scales = {n: self._constants.get(self._writers[n].input[1], missing) for n in names}
+        own = [n for n, scale in scales.items() if np.array_equal(np.ravel(scale), [tensor.scale])]
         return [*own, *names, tensor.name][0]
-
-    def slack(self, node: Node) -> float:
-        return slack(node)
 
     def run(self, arrays: Sequence[Array]) -> None:
         sample = dict(zip(self._inputs, arrays, strict=True))
@@ -344,7 +339,7 @@ def _compared(
     errors: dict[str, float] = {}
     for node in graph.nodes:
         inherited = max((errors.get(tensor.name, 0.0) for tensor in node.inputs), default=0.0)
-        error = file.slack(node) + inherited
+        error = inherited + (slack(node) if isinstance(file, _OnnxFile) else 0.0)
         made = evaluate_node(node, values)
         for tensor in node.outputs:
             ours, stated = made[tensor.name], file.of(node, tensor)
@@ -357,10 +352,6 @@ def _compared(
                 compared = Agreement(file.runtime, 1, 1, ours.size, halves, scales)
                 yield stated.name if isinstance(file, _TfliteFile) else tensor.name, compared
     _check_hardware(compiled, values)
-
-
-def _is_number(array: Array | None, number: float) -> bool:
-    return array is not None and array.size == 1 and float(array.item()) == number
 
 
 def _differences(
@@ -459,11 +450,12 @@ def _check_hardware(compiled: Compiled, values: Mapping[str, Array]) -> None:
 def _from(graph: Graph, name: str, values: dict[str, Array]) -> Array:
     """Return a tensor of a graph, computed from others."""
     writers = {tensor.name: node for node in graph.nodes for tensor in node.outputs}
-    stack = [name]
-    while stack:
-        node = writers[stack[-1]]
-        missing = [tensor.name for tensor in node.inputs if tensor.name not in values]
-        if not missing:
-            values |= evaluate_node(writers[stack.pop()], values)
-        stack += missing
-    return values[name]
+
+    def compute(name: str) -> Array:
+        if name not in values:
+            for tensor in writers[name].inputs:
+                compute(tensor.name)
+            values.update(evaluate_node(writers[name], values))
+        return values[name]
+
+    return compute(name)

@@ -18,6 +18,7 @@ from vtaops.frontends.sums import is_sum, multiplied, read_sum
 from vtaops.frontends.translate import Rule, affine_function, operand, translate
 from vtaops.frontends.values import NotTranslated, Value
 from vtaops.graph import operators as ops
+from vtaops.graph.requantization import Requantization
 
 
 def _dequantize(value: Value, target: ResultRange) -> Source:
@@ -53,14 +54,12 @@ def _add(value: Value, target: ResultRange) -> Source:
     if is_sum(value):
         return _sum(value, target)
     sign = -1.0 if value.op == "Sub" else 1.0
-    left, right = value.args
     if target.tflite and (source := _tflite_with_constant(value, target)) is not None:
         return source
     affine = affine_step(value)
     if affine is not None:
         return affine_function(value, affine, target)
-    flipped = sign > 0 and left is not None and left.shape != value.shape
-    large, small = (right, left) if flipped else (left, right)
+    large, small = _larger_first(value) if sign > 0 else value.reads
     (a, a_scale), (b, b_scale) = operand(large, value), operand(small, value)
     a, b = _alike(a, b, value.static_shape)
     if target.tflite:
@@ -77,10 +76,13 @@ def _multiply(value: Value, target: ResultRange) -> Source:
     affine = affine_step(value)
     if affine is not None:
         return _multiply_constant(value, affine, target)
-    left, right = value.args
-    if left is not None and left.shape != value.shape:
-        left, right = right, left
-    return _product(ops.Multiply, value, left, right, target)
+    return _product(ops.Multiply, value, *_larger_first(value), target)
+
+
+def _larger_first(value: Value) -> tuple[Value, Value]:
+    """Return the two arguments of a value, the second one first if the first is repeated."""
+    left, right = value.reads
+    return (left, right) if left.shape == value.shape else (right, left)
 
 
 def _multiply_constant(value: Value, function: Affine, target: ResultRange) -> Source:
@@ -128,9 +130,9 @@ def _extremum(value: Value, target: ResultRange) -> Source:
 
 def _bound(value: Value, target: ResultRange) -> Source | None:
     """Translate an extremum of a tensor and a number to a clip; None if it has no number."""
-    for tensor, constant in (value.args, value.args[::-1]):
+    for tensor, constant in value.orders:
         limit = number(constant)
-        if limit is not None and tensor is not None:
+        if limit is not None:
             clipped = target.clipped(low=limit) if value.op == "Max" else target.clipped(high=limit)
             return translate(tensor, clipped)
     return None
@@ -161,11 +163,14 @@ def _product(
     (a, a_scale), (b, b_scale) = operand(left, value), operand(right, value)
     if kind is ops.Multiply:
         a, b = _alike(a, b, value.static_shape)
-    ratio = a_scale * b_scale / target.scale
-    if target.tflite:  # TFLite computes this in float32
-        ratio = float(np.float32(a_scale * b_scale) / np.float32(target.scale))
-    product = target.result(kind(target.requantization(ratio)), a, b)
+    product = target.result(kind(_of_products(a_scale * b_scale, target)), a, b)
     return reshaped(product, value.static_shape)
+
+
+def _of_products(scale: float, target: ResultRange) -> Requantization:
+    """Return the requantisation of products with a scale; TFLite computes the ratio in float32."""
+    ratio = _tflite_ratio(scale, target) if target.tflite else scale / target.scale
+    return target.requantization(ratio)
 
 
 def _alike(a: Source, b: Source, shape: tuple[int, ...]) -> tuple[Source, Source]:
@@ -212,7 +217,8 @@ def _tflite_with_constant(value: Value, target: ResultRange) -> Source | None:
     data, scale = operand(tensor, value)
     terms = [np.arange(-128, 128) - data.tensor.zero_point, numbers[0].reshape(-1, 1)][order]
     scales = [scale, float(numbers[1].reshape(()))][order]
-    op = _tflite_product(scales, target) if product else _tflite_sum(value, scales, target)
+    scaling = _of_products(scales[0] * scales[1], target)
+    op = ops.Multiply(scaling) if product else _tflite_sum(value, scales, target)
     table = op.requantization.apply(op.sums(*terms), 0)
     table = table[0] if len(table) == 1 else table
     return target.result(ops.LookupTable(table, target.zero_point, value.op.lower()), data)
@@ -227,11 +233,6 @@ def _fits_table(constant: Array, scale: Array, value: Value) -> bool:
 def _tflite_sum(value: Value, scales: Sequence[float], target: ResultRange) -> ops.RescaledAdd:
     sign, bounds = -1 if value.op == "Sub" else 1, (target.zero_point, target.clip)
     return ops.RescaledAdd.from_scales(scales, target.scale, *bounds, sign=sign)
-
-
-def _tflite_product(scales: Sequence[float], target: ResultRange) -> ops.Multiply:
-    scale = np.float32(scales[0] * scales[1])  # TFLite computes this in float32
-    return ops.Multiply(target.requantization(_tflite_ratio(float(scale), target)))
 
 
 COMPUTING: dict[str, Rule] = {

@@ -32,8 +32,8 @@ def _softmax(value: Value) -> OperatorMatch:
     if not _is_last(value.attrs.get("axis", -1), value):
         return None
     total = value.first
-    for data, mask in (total.args, total.args[::-1]) if total.op == "Add" else ():
-        if data is not None and mask is not None and data.shape == value.shape and _masks(mask):
+    for data, mask in total.orders if total.op == "Add" else ():
+        if data.shape == value.shape and _masks(mask):
             return Softmax(), [data, mask]
     return Softmax(), [total]
 
@@ -63,9 +63,9 @@ def _layer_norm(value: Value) -> OperatorMatch:
 def _product(value: Value) -> OperatorMatch:
     """Return an RMS or layer norm in single operators, maybe with weights."""
     extent = value.static_shape[-1:]
-    for normal, constant in (value.args, value.args[::-1]):
+    for normal, constant in value.orders:
         weight = _term(constant)
-        if weight is None or normal is None or normal.shape != value.shape:
+        if weight is None or normal.shape != value.shape:
             continue
         norm = _over_root(normal)
         if norm is None or weight.shape[-1:] not in ((), (1,), extent) or weight.size > extent[0]:
@@ -99,30 +99,28 @@ def _before_centering(x: Value) -> Value | None:
 
 def _over_root(value: Value) -> tuple[Value, float] | None:
     """Return x and epsilon if a value is ``x / sqrt(mean(x * x) + epsilon)``; else None."""
-    pairs = [value.args] if value.op == "Div" else [value.args, value.args[::-1]]
+    pairs = value.orders[:1] if value.op == "Div" else value.orders
     for x, factor in pairs if value.op in ("Mul", "Div") else []:
         root = factor if value.op == "Div" else _divisor(factor)
-        if x is not None and root is not None and root.op == "Sqrt":
+        if root is not None and root.op == "Sqrt":
             epsilon = _beside_mean_square(root.first, x)
             if epsilon is not None and x.shape == value.shape:
                 return x, epsilon
     return None
 
 
-def _divisor(value: Value | None) -> Value | None:
+def _divisor(value: Value) -> Value | None:
     """Return what 1 is divided by; None if a value is no reciprocal."""
-    if value is None or value.op not in ("Reciprocal", "Div"):
-        return None
     if value.op == "Reciprocal":
         return value.first
-    return value.argument(1) if number(value.first) == 1 else None
+    return value.argument(1) if value.op == "Div" and number(value.first) == 1 else None
 
 
 def _beside_mean_square(total: Value, x: Value) -> float | None:
     """Return what is added to the mean of the squares of x along its last axis, if it is so."""
-    for mean, constant in (total.args, total.args[::-1]) if total.op == "Add" else ():
+    for mean, constant in total.orders if total.op == "Add" else ():
         epsilon = number(constant)
-        if epsilon is None or mean is None or mean.op != "ReduceMean":
+        if epsilon is None or mean.op != "ReduceMean":
             continue
         return epsilon if _is_mean_of_row(mean) and _is_square(mean.first, x) else None
     return None
@@ -155,9 +153,9 @@ def row_norms(network: OnnxNetwork) -> list[tuple[Value, Value]]:
 
 def _add(value: Value) -> OperatorMatch:
     shape = value.static_shape
-    for data, constant in (value.args, value.args[::-1]):
+    for data, constant in value.orders:
         term = _term(constant)
-        if term is None or data is None or data.fixed or data.shape != shape:
+        if term is None or data.fixed or data.shape != shape:
             continue
         while term.ndim and term.shape[0] == 1:
             term = term[0]

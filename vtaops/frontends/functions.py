@@ -128,10 +128,7 @@ def affine_step(value: Value) -> Affine | None:
     """Return the value of one operator as an affine function of its argument, else None."""
     if value.op == "BatchNormalization":
         return _batch_norm(value)
-    if value.op not in _AFFINE or len(value.reads) != 2:
-        return None
-    left, right = value.reads
-    for tensor, other, rule in zip((left, right), (right, left), _AFFINE[value.op], strict=True):
+    for (tensor, other), rule in zip(value.orders, AFFINE.get(value.op, ()), strict=False):
         constant = real(other)
         if constant is None or rule is None or tensor.shape != value.shape:
             continue
@@ -154,7 +151,7 @@ def _reciprocal(x: Array) -> Array:
 
 
 _ONE, _ZERO = np.ones(1), np.zeros(1)
-_AFFINE: dict[str, tuple[AffineRule, AffineRule | None]] = {
+AFFINE: dict[str, tuple[AffineRule, AffineRule | None]] = {
     "Add": (lambda c: (_ONE, c), lambda c: (_ONE, c)),
     "Sub": (lambda c: (_ONE, -c), lambda c: (-_ONE, c)),
     "Mul": (lambda c: (c, _ZERO), lambda c: (c, _ZERO)),

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from vtaops.base.errors import ModelError, UnsupportedError
 from vtaops.base.reasons import Reason
 from vtaops.frontends.floats import float_operator
-from vtaops.frontends.grids import EIGHT_BITS, grid_of, natural_grid
+from vtaops.frontends.grids import EIGHT_BITS, natural_grid
 from vtaops.frontends.inference import PAIRED
 from vtaops.frontends.pairs import BEFORE_ROUNDING
 from vtaops.frontends.parts import host_function
@@ -129,12 +129,10 @@ class ValuePlan:
         """Classify a value; return the values that it needs."""
         if value.node is None or value.fixed:
             return []
-        if value.shape is None:
-            self.host[value] = None
-            self.reasons[value] = self._why(value)
-            return value.reads
+        grid: Grid | None = None
         try:
-            grid = natural_grid(value)
+            if value.shape is not None:
+                grid = natural_grid(value)
             if grid is not None:
                 target = ResultRange(grid, tflite=self._tflite)
                 quantized = value.op == "QuantizeLinear"
@@ -145,7 +143,7 @@ class ValuePlan:
             reason = self._why(value)
         except NotTranslated as error:
             reason = error.reason
-            if value.op == "QuantizeLinear" and (grid := _grid_or_none(value)) is not None:
+            if value.op == "QuantizeLinear" and grid is not None:
                 self.quantized[value] = grid
                 self.reasons[value] = self._failed[value.first] = reason
                 return [value.first]
@@ -180,13 +178,6 @@ def _joined(reasons: Iterable[Reason]) -> Reason:
         if names := [reason.text for reason in every if reason.code == code]:
             chosen.append(Reason(code, text.format(", ".join(names))))
     return Reason(chosen[0].code, "; ".join(reason.text for reason in chosen))
-
-
-def _grid_or_none(value: Value) -> Grid | None:
-    try:
-        return grid_of(value)
-    except NotTranslated:
-        return None
 
 
 def _leaves(source: Source) -> Iterable[Value]:
@@ -336,18 +327,14 @@ class _Emitter:
     def _keep(self, value: Value, tensor: Tensor) -> None:
         """Keep a tensor of the host, as integers too if operators of VTA read them."""
         self._floats[value] = tensor
-        grid = self._plan.grids.get(value)
-        if grid is not None and tensor.dtype == "uint8":
-            tensor = self.graph.add(FromUint8(grid.zero_point), tensor, scale=grid.scale)
-        if grid is not None:
+        if grid := self._plan.grids.get(value):
+            if tensor.dtype == "uint8":
+                tensor = self.graph.add(FromUint8(grid.zero_point), tensor, scale=grid.scale)
             self._integers[value] = tensor
 
     def _read_outside(self, value: Value, inside: set[Value]) -> bool:
         plan = self._plan
-        return any(
-            v is None or (v not in inside and (v in plan.host or v in plan.quantized))
-            for v in value.readers
-        )
+        return any(v is None or (v not in inside and v in plan.reasons) for v in value.readers)
 
 
 def _tensor(value: Value, grid: Grid | None = None) -> Tensor:

@@ -48,7 +48,15 @@ _MALFORMED = (AttributeError, IndexError, KeyError, TypeError, ZeroDivisionError
 
 
 class _Reader:
-    """The values of a model by the names of its tensors."""
+    """The values of a model by the names of its tensors.
+
+    Attributes
+    ----------
+    kept_names
+        Tensors that need their names: outputs of the model, and what subgraphs read.
+    read_names
+        Outputs of the model, and arguments of nodes.
+    """
 
     def __init__(self, model: ModelProto) -> None:
         own = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
@@ -56,8 +64,8 @@ class _Reader:
         self._graph = model.graph
         self._values: dict[str, Value] = {}
         outputs = {value.name for value in self._graph.output}
-        self._kept_names = outputs.union(*map(onnx_files.read_outside, self._graph.node))
-        self._read_names = outputs.union(*(node.input for node in self._graph.node))
+        self.kept_names = outputs.union(*map(onnx_files.read_outside, self._graph.node))
+        self.read_names = outputs.union(*(node.input for node in self._graph.node))
         self._declared = {
             value.name: type_of(value.type)
             for value in (*self._graph.value_info, *self._graph.output)
@@ -107,19 +115,11 @@ class _Reader:
             array = onnx_files.require("onnx").numpy_helper.to_array(tensor)
             self._values[tensor.name] = self.builder.constant(array, tensor.name)
         self._declared |= {value.name: type_of(value.type) for value in graph.value_info}
-        self._read_names |= {value.name for value in graph.output}
-        self._read_names = self._read_names.union(*(node.input for node in graph.node))
+        self.read_names |= {value.name for value in graph.output}
+        self.read_names = self.read_names.union(*(node.input for node in graph.node))
         for node in graph.node:
             self.read(node)
         return [self._values[value.name] for value in graph.output]
-
-    def keeps(self, name: str) -> bool:
-        """Return whether a tensor needs its name: as an output of the model, or in a subgraph."""
-        return name in self._kept_names
-
-    def is_read(self, name: str) -> bool:
-        """Return whether a tensor is an output of the model, or an argument of a node."""
-        return name in self._read_names
 
     def add(self, operator: OnnxNode) -> list[Value]:
         declared = [self._declared.get(name, UNKNOWN) for name in operator.names]
@@ -137,7 +137,7 @@ def _pair(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
 def _alias(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     """Pass the input on, unless the result needs its name."""
     data = operator.args[0]
-    if data is None or reader.keeps(operator.name):
+    if data is None or operator.name in reader.kept_names:
         same = replace(operator, op="Identity", args=[data], attrs={}, names=operator.names[:1])
         return reader.add(same)
     return [data]
@@ -147,7 +147,7 @@ def _dropout(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     (training,) = operator.part(2, 1)
     if training is not None and (training.array is None or training.array.any()):
         raise _training(operator)
-    if any(map(reader.is_read, operator.names[1:])):
+    if not reader.read_names.isdisjoint(operator.names[1:]):
         return reader.add(operator)
     return _alias(reader, operator)
 

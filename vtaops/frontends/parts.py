@@ -51,7 +51,7 @@ def _model(
     inputs: Sequence[Value],
     outputs: Sequence[Value],
 ) -> ModelProto:
-    helper = require("onnx").helper
+    helper, from_array = require("onnx").helper, require("onnx").numpy_helper.from_array
     inside, constants = _needed(inputs, outputs)
     order = dict.fromkeys(value.node for value in network.values if value.node in inside)
     graph = helper.make_graph(
@@ -59,7 +59,7 @@ def _model(
         "part",
         [_described(value) for value in inputs],
         [_described(value) for value in outputs],
-        [_weight(value) for value in constants],
+        [from_array(np.asarray(each.array, order="C"), each.name) for each in constants],
     )
     imports = [helper.make_opsetid("", network.opset)]
     model: ModelProto = helper.make_model(graph, opset_imports=imports, ir_version=IR_VERSION)
@@ -87,10 +87,6 @@ def _needed(
             nodes.add(value.node)
             stack += value.node.reads
     return nodes, constants
-
-
-def _weight(value: Value) -> object:
-    return require("onnx").numpy_helper.from_array(np.asarray(value.array, order="C"), value.name)
 
 
 def _described(value: Value) -> ValueInfoProto:

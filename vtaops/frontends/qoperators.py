@@ -50,13 +50,10 @@ class Composition:
         operands += [_operand(builder, operator, other, axis) for other in others]
         if self.bias and operator.part(self.bias, 1)[0] is not None:
             operands.append(_bias(builder, operator, self.bias))
-        if operator.part(self.result, 1)[0] is None:  # QGemm without a scale has a float result
-            return builder.add(
-                self.kind, *operands, name=operator.name, label=operator.label, **attrs
-            )
-        name = operator.name + BEFORE_ROUNDING
+        rounds = operator.part(self.result, 1)[0] is not None  # QGemm may have a float result
+        name = operator.name + BEFORE_ROUNDING * rounds
         result = builder.add(self.kind, *operands, name=name, label=operator.label, **attrs)
-        return _rounded(builder, operator, result, self.result)
+        return _rounded(builder, operator, result, self.result) if rounds else result
 
 
 def _attributes(operator: OnnxNode) -> dict[str, Any]:

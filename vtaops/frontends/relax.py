@@ -99,12 +99,14 @@ Rule = Callable[[_Reader, Any, str], Value]
 def _as(op: str, *same: str, **attributes: str) -> Rule:
     """Return the rule of an operator that ONNX has alike.
 
-    `same` are attributes of its name, `attributes` those that have another one in Relax.
+    `same` are attributes of its name, `attributes` those that have another one in Relax; one that
+    is None is left out.
     """
     names = attributes | {name: name for name in same}
 
     def read(reader: _Reader, call: Any, name: str) -> Value:
-        attrs = {own: _number(getattr(call.attrs, theirs)) for own, theirs in names.items()}
+        stated = {own: getattr(call.attrs, theirs) for own, theirs in names.items()}
+        attrs = {own: _number(each) for own, each in stated.items() if each is not None}
         args = [value for argument in call.args for value in reader.tensors(argument)]
         return reader.builder.add(op, *args, name=name, **attrs)
 
@@ -146,12 +148,6 @@ def _reshape(reader: _Reader, call: Any, name: str) -> Value:
     return reader.builder.add("Reshape", reader.tensor(call.args[0]), shape, name=name)
 
 
-def _transpose(reader: _Reader, call: Any, name: str) -> Value:
-    axes = call.attrs.axes
-    perm = {} if axes is None else {"perm": _number(axes)}
-    return reader.builder.add("Transpose", reader.tensor(call.args[0]), name=name, **perm)
-
-
 def _mean(reader: _Reader, call: Any, name: str) -> Value:
     axes = [] if call.attrs.axis is None else [reader.numbers(call.attrs.axis)]
     args, kept = (reader.tensor(call.args[0]), *axes), int(call.attrs.keepdims)
@@ -174,7 +170,7 @@ RULES: dict[str, Rule] = {
     "nn.adaptive_avg_pool2d": _adaptive_pool,
     "mean": _mean,
     "clip": _clip,
-    "permute_dims": _transpose,
+    "permute_dims": _as("Transpose", perm="axes"),
     **dict.fromkeys(("reshape", "squeeze", "expand_dims", "flatten", "nn.batch_flatten"), _reshape),
     "matmul": _as("MatMul"),
     "add": _as("Add"),

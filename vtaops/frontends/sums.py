@@ -368,24 +368,18 @@ PRODUCTS: dict[str, Callable[[Value, Operand], Sum]] = {
 }
 
 
-def scaled(
-    value: Value,
-    data: Source,
-    data_scale: float,
-    axis: int | None,
-    exact: Array | float = 1.0,
-) -> Sum:
-    """Return a tensor times real numbers, one or one for each index of an axis.
+def scaled(value: Value, data: Source, data_scale: float, function: Affine) -> Sum:
+    """Return an affine function of a tensor.
 
     It is a depthwise 1x1 convolution; the numbers become part of the scales, and the steps are so
     fine that constants can be added.
     """
-    image = channel_image(value.static_shape, axis)
+    image, exact = channel_image(value.static_shape, function.axis), function.factor
     signs = np.broadcast_to(np.sign(exact), (image[1],))
-    exact = np.asarray(exact, np.float64)
     scale = np.where(exact == 0, 1.0, np.abs(exact)) / LEAST_FACTOR  # the weight is zero
     scale = scale.reshape(()) if scale.size == 1 else scale
-    return _depthwise(value, image, LEAST_FACTOR * signs, data, data_scale * scale)
+    product = _depthwise(value, image, LEAST_FACTOR * signs, data, data_scale * scale)
+    return product.plus(function.term)
 
 
 def multiplied(

@@ -205,8 +205,9 @@ class _Call:
                 "lists those that it can: end the model before it, or leave it out"
             )
         with raising(ModelError, f"{self.label} is malformed", *CORRUPT):
-            self.image = next(where(self) for where, rules in LAYOUTS.items() if kind in rules)
-            made = RULES[kind](self)
+            reads_images, rule = RULES[kind]
+            self.image = reads_images(self)
+            made = rule(self)
             values = [made] if isinstance(made, Value) else made
             for number, value in zip(self.operator.outputs, values, strict=True):
                 self._place(number, value)
@@ -876,4 +877,4 @@ LAYOUTS: Mapping[Callable[[_Call], bool], Mapping[str, Rule]] = {
 }
 """The rule for each operator of TFLite, below what says whether it reads images."""
 
-RULES = {kind: rule for rules in LAYOUTS.values() for kind, rule in rules.items()}
+RULES = {kind: (where, rule) for where, rules in LAYOUTS.items() for kind, rule in rules.items()}

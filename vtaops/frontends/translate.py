@@ -109,8 +109,7 @@ def operand(data: Value | None, reader: Value) -> tuple[Source, float]:
 def affine_function(value: Value, function: Affine, target: ResultRange) -> Source:
     """Translate an affine function to a depthwise convolution with a bias."""
     data, scale = operand(function.tensor, value)
-    product = scaled(value, data, scale, function.axis, function.factor)
-    return product.plus(function.term).rounded(target)
+    return scaled(value, data, scale, function).rounded(target)
 
 
 def _table(value: Value, argument: Value, target: ResultRange) -> Source:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import zip_longest
+from itertools import permutations, zip_longest
 from typing import Any
 
 from vtaops.base.reasons import Reason
@@ -156,6 +156,11 @@ class Value:
     def reads(self) -> list[Value]:
         """The tensors that its node reads."""
         return [] if self.node is None else self.node.reads
+
+    @property
+    def orders(self) -> list[tuple[Value, Value]]:
+        """The two tensors that its node reads, in both orders; none if these are not two."""
+        return [*permutations(self.reads, 2)] if len(self.reads) == 2 else []
 
     @property
     def attrs(self) -> Mapping[str, Any]:

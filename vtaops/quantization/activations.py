@@ -53,10 +53,16 @@ def elementwise(model: ModelProto) -> list[Function]:
         if end in arguments and end not in seen:
             root, inner = _farthest(end, arguments, tensors, scalars)
             seen |= inner  # what lies in between begins at the same root, and computes less
-            names = {tensors.writers[name].name for name in inner}
-            nodes = (each.name for each in model.graph.node if each.name in names)
-            result.append(Function(root, end, tuple(nodes)))
+            result.append(_function(model, tensors, root, end, inner))
     return result
+
+
+def _function(
+    model: ModelProto, tensors: Connections, root: str, end: str, inner: set[str]
+) -> Function:
+    """Return the function whose nodes write some tensors."""
+    names = {tensors.writers[name].name for name in inner}
+    return Function(root, end, tuple(n.name for n in model.graph.node if n.name in names))
 
 
 def norms(model: ModelProto) -> list[Function]:
@@ -67,9 +73,7 @@ def norms(model: ModelProto) -> list[Function]:
     for root, end in row_norms(read_model(model)):
         inner = _between(root.name, end.name, tensors.writers, {*tensors.constants})
         if _is_closed(inner - {end.name}, inner, tensors):
-            names = {tensors.writers[name].name for name in inner}
-            nodes = (node.name for node in model.graph.node if node.name in names)
-            result.append(Function(root.name, end.name, tuple(nodes)))
+            result.append(_function(model, tensors, root.name, end.name, inner))
     return result
 
 

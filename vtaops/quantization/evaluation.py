@@ -247,13 +247,12 @@ class Accuracy:
             {"sample": one.case.name, "sqnr_db": one.sqnr_db, **one.shares, **one.texts}
             for one in self.worst
         ]
-        shares = {name: self.shares.get(name) for name in PAIRS}
-        figures = {"float_wrong": self.float_wrong, "sqnr_db": [*self.sqnr_db]}
         return {
             "schema": 1,
             "samples": self.samples,
-            **shares,
-            **figures,
+            **{name: self.shares.get(name) for name in PAIRS},
+            "float_wrong": self.float_wrong,
+            "sqnr_db": [*self.sqnr_db],
             "worst": rows,
         }
 

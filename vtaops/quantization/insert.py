@@ -34,6 +34,7 @@ from vtaops.quantization.activations import functions, norms
 from vtaops.quantization.pairs import join_residuals
 from vtaops.quantization.scales import (
     MOVES,
+    PRODUCTS,
     SATURATING,
     WeightScale,
     constant_operands,
@@ -52,7 +53,6 @@ QUANTIZED = frozenset(
 _ROWS = ("LayerNormalization", "Softmax")
 """Functions of rows, between two of which VTA needs integers."""
 
-_BIASED = ("Conv", "ConvTranspose", "Gemm")
 _BIAS = 2
 """Number of the input of a product that is its bias."""
 
@@ -276,7 +276,7 @@ class _Insertion:
             if name in self.weights:
                 scale = self.weights[name]
                 node.input[index] = self._constant(name, constants[name], scale, np.int8)
-        if node.op_type in _BIASED and len(inputs) > _BIAS and inputs[_BIAS] in constants:
+        if node.op_type in PRODUCTS and len(inputs) > _BIAS and inputs[_BIAS] in constants:
             data, weight, bias = inputs
             if data in self.grids and weight in self.weights:
                 steps = self.grids[data].scale * self.weights[weight].scale

@@ -183,21 +183,7 @@ def quantize(
     UnsupportedError
         If the model is not float32.
     """
-    return run_quantization(
-        model,
-        calibration,
-        config=config,
-        scales=scales,
-        zero_points=zero_points,
-        equalization=equalization,
-        learned_rounding=learned_rounding,
-        bias_correction=bias_correction,
-        shapes=shapes,
-        preparation=preparation,
-        float_nodes=float_nodes,
-        fixed=fixed,
-        weight_bits=weight_bits,
-    ).model
+    return run_quantization(**locals()).model
 
 
 def run_quantization(
@@ -225,11 +211,12 @@ def run_quantization(
     floats, samples = _load(model, calibration, shapes, preparation, fixed or {})
     prepared = prepare(floats)
     forced_floats = given_floats(prepared, float_nodes or ()) | choose_masks(prepared, samples)
-    default = {"zero_points": scales == "free", "learned_rounding": weight_bits < 8}
+    free = scales == "free"
+    default = {"zero_points": free, "learned_rounding": weight_bits < 8}
     start, missing = _first_recipe(recipe, **default)
     kept, judges = (samples, []) if config is None else split(samples)
     quantizer = _Quantizer(
-        floats, prepared, kept, scales, device, forced_floats, start, missing, weight_bits, judges
+        floats, prepared, kept, free, device, forced_floats, start, missing, weight_bits, judges
     )
     if not judges:
         return _told(quantizer.relieved(chooses=float_nodes is None))
@@ -308,6 +295,8 @@ class _Quantizer:
     ----------
     floats, prepared
         The user's float model, and the same prepared.
+    free
+        Whether scales are free, not powers of two.
     given
         Results that stay float.
     start, missing
@@ -321,7 +310,7 @@ class _Quantizer:
     floats: ModelProto
     prepared: ModelProto
     samples: list[Sample]
-    scales: Scales
+    free: bool
     device: QuantizationTarget
     given: frozenset[str]
     start: Recipe
@@ -331,10 +320,6 @@ class _Quantizer:
 
     def __post_init__(self) -> None:
         self.observed, self.placed = cache(self._observed), cache(self._placed)
-
-    @property
-    def free(self) -> bool:
-        return self.scales == "free"
 
     def may_take(self, option: str) -> bool:
         """Return whether a recipe may have an option."""

@@ -3,7 +3,7 @@
 Every rewrite keeps the function of the model: a sum of two becomes an addition, a batch norm that
 cannot be folded into a convolution becomes a depthwise 1x1 convolution, and a mean over the image a
 global average. Activations after a concatenation move to its parts, where they are free. ONNX
-Runtime folds batch norms and pads into convolutions, and most factors and terms; `fold_affine` the
+Runtime folds batch norms and pads into convolutions, and most factors and terms; `_fold_affine` the
 others, 2 of 14 million cycles of DenseNet-121. onnxscript's rules fold only norms and pads.
 
 Tensors that a step of quantisation adds are called NAME:PART, as no exporter calls others.
@@ -11,13 +11,14 @@ Tensors that a step of quantisation adds are called NAME:PART, as no exporter ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
 from vtaops.base.errors import ModelError
 from vtaops.base.shapes import Array
 from vtaops.base.temporary import TemporaryFolder
+from vtaops.frontends.functions import AFFINE
 from vtaops.graph.onnx_files import (
     Arrays,
     Connections,
@@ -36,19 +37,10 @@ from vtaops.graph.onnx_files import (
 )
 from vtaops.graph.probe import runtime_session
 from vtaops.quantization.rewrites import keep_heads, spell_out_responses, steps
-from vtaops.quantization.scales import SATURATING
+from vtaops.quantization.scales import PRODUCTS, SATURATING
 
 SMALLEST_DIVISOR = 2.0**-100
 """Magnitude of divisors above which reciprocals are finite, and large enough to be exact."""
-
-
-AFFINE: dict[str, Callable[[Array], tuple[Array, Array]]] = {
-    "Mul": lambda value: (value, np.zeros_like(value)),
-    "Div": lambda value: (1 / value, np.zeros_like(value)),
-    "Add": lambda value: (np.ones_like(value), value),
-    "Sub": lambda value: (np.ones_like(value), -value),
-}
-"""Operators of a tensor and a constant, as factor and term of the tensor."""
 
 
 def prepare(model: ModelProto) -> ModelProto:
@@ -71,7 +63,7 @@ def prepare(model: ModelProto) -> ModelProto:
     nodes = [new for node in prepared.graph.node for new in _rewritten(prepared, node, constants)]
     refill(prepared.graph.node, nodes)
     _activate_parts(prepared)
-    fold_affine(prepared)
+    _fold_affine(prepared)
     _own_biases(prepared)
     _name_nodes(prepared)
     result: ModelProto = onnx.shape_inference.infer_shapes(prepared)
@@ -167,11 +159,10 @@ def _bound(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodePr
     """Rewrite an extremum of a tensor and a number as a Clip."""
     bounds = [name for name in node.input if name in constants and constants[name].size == 1]
     data = [*({*node.input} - {*bounds})]
-    if len(bounds) != 1 or len(data) != 1 or constants[bounds[0]].dtype != np.float32:
+    value = constants[bounds[0]] if len(bounds) == len(data) == 1 else None
+    if value is None or value.dtype != np.float32 or value.ndim > len(_shape(model, data[0])):
         return [node]
-    if constants[bounds[0]].ndim > len(_shape(model, data[0])):
-        return [node]
-    bound = _stored(model, constants, f"{node.output[0]}:bound", constants[bounds[0]].reshape(()))
+    bound = _stored(model, constants, f"{node.output[0]}:bound", value.reshape(()))
     ends = [bound] if node.op_type == "Max" else ["", bound]
     return [make_node("Clip", [data[0], *ends], node.output, name=node.name)]
 
@@ -235,7 +226,7 @@ def _own_biases(model: ModelProto) -> None:
     """Give each product its own bias, which has the grid of its sums."""
     tensors = Connections(model)
     for node in model.graph.node:
-        if node.op_type in ("Conv", "ConvTranspose", "Gemm") and len(node.input) > 2:
+        if node.op_type in PRODUCTS and len(node.input) > 2:
             name = node.input[2]
             if name in tensors.constants and len(tensors.readers[name]) > 1:
                 node.input[2] = f"{node.output[0]}:bias"
@@ -245,7 +236,7 @@ def _own_biases(model: ModelProto) -> None:
 def _batch_norm(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
     """Rewrite a batch norm as a depthwise 1x1 convolution with scale / deviation.
 
-    That of a matrix becomes a product and a sum, which `fold_affine` may fold.
+    That of a matrix becomes a product and a sum, which `_fold_affine` may fold.
     """
     if len(node.output) != 1 or not all(name in constants for name in node.input[1:]):
         return [node]
@@ -357,38 +348,31 @@ def _name_nodes(model: ModelProto) -> None:
         seen.add(node.name)
 
 
-def fold_affine(model: ModelProto) -> int:
-    """Fold factors and terms after convolutions into these in place; return their number.
+def _fold_affine(model: ModelProto) -> None:
+    """Fold factors and terms after convolutions into these in place.
 
     This is exact in float; on integers, each of them would be another rounding.
     """
-    tensors = Connections(model)
-    folded: list[NodeProto] = []
+    tensors, folded = Connections(model), list[NodeProto]()
     for node in model.graph.node:
         found = _weight_and_bias(node, tensors.constants)
         if found is None:
             continue
-        weight, bias = found
+        (weight, bias), name = found, node.output[0]
         axis = int(node.op_type == "ConvTranspose")
-        name, chain = node.output[0], len(folded)
-        while (reader := tensors.only_reader(name)) is not None:
-            function = _factor_and_term(reader, name, tensors.constants, len(bias))
-            if function is None:
-                break
-            factor, term = function
+        while function := _affine(tensors.only_reader(name), name, tensors.constants, len(bias)):
+            reader, factor, term = function
             weight = weight * np.expand_dims(factor, tuple({0, 1, 2, 3} - {axis}))
             bias = bias * factor + term
             folded.append(reader)
             name = reader.output[0]
-        if len(folded) > chain:
-            names = [f"{name}:weight", f"{name}:bias"]
-            for each, value in zip(names, (weight, bias), strict=True):
+        if name != node.output[0]:
+            node.input[1:] = f"{name}:weight", f"{name}:bias"
+            for each, value in zip(node.input[1:], (weight, bias), strict=True):
                 replace_initializer(model, each, value.astype(np.float32))
-            node.input[1:] = names
             node.output[0] = name
     for node in folded:
         model.graph.node.remove(node)
-    return len(folded)
 
 
 def _weight_and_bias(node: NodeProto, constants: Arrays) -> tuple[Array, Array] | None:
@@ -408,19 +392,18 @@ def _weight_and_bias(node: NodeProto, constants: Arrays) -> tuple[Array, Array] 
     return (weight, bias) if bias.shape == (channels,) else None
 
 
-def _factor_and_term(
-    node: NodeProto, name: str, constants: Arrays, channels: int
-) -> tuple[Array, Array] | None:
-    """Return factor and term of each channel if a node computes ``factor * x + term``."""
-    if node.op_type not in AFFINE:
+def _affine(
+    node: NodeProto | None, name: str, constants: Arrays, channels: int
+) -> tuple[NodeProto, Array, Array] | None:
+    """Return a node that computes ``factor * x + term``, with both for each channel; else None."""
+    if node is None or node.op_type not in AFFINE:
         return None
-    first = node.input[0] == name
-    other = constants.get(node.input[1 if first else 0])
-    if other is None or (node.op_type == "Div" and not first):
+    place = [*node.input].index(name)
+    rule, constant = AFFINE[node.op_type][place], constants.get(node.input[1 - place])
+    if rule is None or constant is None:
         return None
-    shape = (1,) * (4 - other.ndim) + other.shape
-    if shape not in ((1, 1, 1, 1), (1, channels, 1, 1)):
+    if (1,) * (4 - constant.ndim) + constant.shape not in ((1, 1, 1, 1), (1, channels, 1, 1)):
         return None
-    value = np.broadcast_to(other.reshape(-1).astype(np.float64), (channels,))
-    factor, term = AFFINE[node.op_type](value)
-    return (-factor, -term) if node.op_type == "Sub" and not first else (factor, term)
+    numbers = rule(constant.reshape(-1).astype(np.float64))
+    factor, term = (np.broadcast_to(part, channels) for part in numbers)
+    return node, factor, term

@@ -105,9 +105,7 @@ def correct_biases(
             continue
         weight = plain[node.input[1]].astype(np.float64)
         error = weights[node.input[1]].rounded(constants[node.input[1]]) - weight
-        error = error.sum(axis=tuple(range(2, weight.ndim)))
-        if node.op_type == "Gemm" and not attributes(node).get("transB", 0):
-            error = error.T
+        error = _results_first(node, error.sum(axis=tuple(range(2, weight.ndim))))
         groups = attributes(node).get("group", 1)
         means = mean(node.input[0]).reshape(groups, 1, -1)
         shift = (error.reshape(groups, -1, error.shape[1]) * means).sum(axis=2).reshape(-1)

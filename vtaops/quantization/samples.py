@@ -228,14 +228,10 @@ def _cut(place: str, arrays: Sample, shapes: Mapping[str, Sequence[int]]) -> lis
     ]
 
 
-def _require_finite(what: str, array: Array) -> None:
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise ModelError(f"{what} holds values that are not finite")
-
-
 def _count(place: str, name: str, array: Array, shape: Sequence[int]) -> int:
     """Return the number of samples in an array."""
-    _require_finite(f"{place}: {name!r}", array)
+    if not np.isfinite(array).all():
+        raise ModelError(f"{place}: {name!r} holds values that are not finite")
     whole = tuple(shape)
     stacked = array.ndim == len(whole) + 1 and array.shape[1:] == whole  # as scalars are
     one_image = array.shape == whole[1:] and whole[:1] == (1,)

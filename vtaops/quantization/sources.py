@@ -149,8 +149,8 @@ def _parameters(module: Any) -> list[str]:
 def _examples(
     names: list[str], calibration: Calibration, shapes: Shapes | None
 ) -> list[np.ndarray[Any, Any]]:
-    arrays = first_arrays(calibration, names) if shapes is None else {}
-    missing = [name for name in names if name not in (arrays if shapes is None else shapes)]
+    arrays: Mapping[str, Any] = first_arrays(calibration, names) if shapes is None else shapes
+    missing = [name for name in names if name not in arrays]
     if missing:
         source = "calibration data" if shapes is None else "shapes"
         raise ModelError(
