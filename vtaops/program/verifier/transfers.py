@@ -28,13 +28,16 @@ class Transfers:
         i = step.instruction
         if step.index < self._program.pinned:
             self._check_pinned(step, relocation)
-        if not isinstance(i, MemoryInstruction) or i.x_size == 0:
-            if isinstance(i, MemoryInstruction) and i != _nop_like(i):
-                reason = "x_size is 0, so every field but memory and tokens must be 0"
-                step.reject(Rule.NOP, reason)
-            if relocation != NO_BUFFER:
-                step.reject(Rule.RELOCATION, "it moves no data, so it must not name a buffer")
+        if isinstance(i, MemoryInstruction) and i.x_size:
+            self._check_move(step, i, relocation)
             return
+        if isinstance(i, MemoryInstruction) and i != _nop_like(i):
+            step.reject(Rule.NOP, "x_size is 0, so every field but memory and tokens must be 0")
+        if relocation != NO_BUFFER:
+            step.reject(Rule.RELOCATION, "it moves no data, so it must not name a buffer")
+
+    def _check_move(self, step: CheckedInstruction, i: MemoryInstruction, relocation: int) -> None:
+        """Check the bounds of a transfer."""
         depth, last = self._depths[i.memory], i.sram_base + i.sram_size - 1
         if last >= depth:
             touched = f"it touches elements {i.sram_base}..{last} of {Memory(i.memory).name}"
