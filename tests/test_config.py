@@ -124,9 +124,9 @@ def test_board_parameters_follow_the_target():
             r"one INP element has 64 bits; it must fill the 128-bit bus of target 'ultra96'",
         ),
         # Arithmetic.
-        ({"log_inp_width": 2}, r"LOG_INP_WIDTH is 2 \(4 bits\).* so it must be 3"),
-        ({"log_wgt_width": 4}, r"LOG_WGT_WIDTH is 4 \(16 bits\).* so it must be 3"),
-        ({"log_acc_width": 4}, r"LOG_ACC_WIDTH is 4 \(16 bits\).* so it must be 5"),
+        ({"log_inp_width": 2}, r"LOG_INP_WIDTH is 2; it must be 3: .* int8"),
+        ({"log_wgt_width": 4}, r"LOG_WGT_WIDTH is 4; it must be 3: .* int8"),
+        ({"log_acc_width": 4}, r"LOG_ACC_WIDTH is 4; it must be 5: .* int32"),
         # Types and ranges.
         ({"log_block": -1}, r"LOG_BLOCK is -1; it must be an integer in 0\.\.30"),
         ({"log_block": 31}, r"LOG_BLOCK is 31; it must be an integer in 0\.\.30"),
