@@ -560,9 +560,7 @@ class Encoding:
             decoded.update(zip(rows.tolist(), map(cls, *values), strict=True))
         return [decoded[row] for row in range(len(words))]
 
-    def columns(
-        self, words: Words, cls: type[Instruction] | type[MicroOp]
-    ) -> dict[str, Ints]:
+    def columns(self, words: Words, cls: type[Instruction] | type[MicroOp]) -> dict[str, Ints]:
         """Decode many words of one instruction class at once.
 
         Parameters
