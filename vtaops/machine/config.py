@@ -623,30 +623,19 @@ class HardwareConfig:
                 f"the extension 'depthwise' mixes a quarter of a tile's channels, at least 2; "
                 f"tiles of {self.block_in} are too narrow (increase LOG_BLOCK to 3)"
             )
-        for memory in (self.inp, self.wgt, self.acc, self.out):
-            label, size = memory.memory.name, memory.element_bytes
-            if size > PAGE_BYTES:
+        bus = self.board.bus_bits // 8
+        for pad in (self.inp, self.wgt, self.acc, self.out):
+            if not bus <= pad.element_bytes <= PAGE_BYTES:
                 raise ConfigError(
-                    f"one {label} element has {size} bytes; it must not exceed the page size of "
-                    f"{PAGE_BYTES} bytes (reduce LOG_BATCH or LOG_BLOCK)"
+                    f"one {pad.memory.name} element has {pad.element_bytes} bytes; it must fill "
+                    f"the {bus} bytes of the bus of target {self.target!r}, and fit a page of "
+                    f"{PAGE_BYTES} (change LOG_BATCH or LOG_BLOCK)"
                 )
-            if size * 8 < self.board.bus_bits:
+        for pad in (self.uop, self.inp, self.wgt, self.acc):
+            if not 2 <= pad.depth <= 1 << 16:
                 raise ConfigError(
-                    f"one {label} element has {size * 8} bits; it must fill the "
-                    f"{self.board.bus_bits}-bit bus of target {self.target!r} "
-                    f"(increase LOG_BATCH or LOG_BLOCK)"
-                )
-        for memory in (self.uop, self.inp, self.wgt, self.acc):
-            label = memory.memory.name
-            if memory.depth < 2:
-                raise ConfigError(
-                    f"LOG_{label}_BUFF_SIZE leaves {memory.depth} elements of "
-                    f"{memory.element_bytes} bytes; a scratchpad holds at least 2"
-                )
-            if memory.depth > 1 << 16:
-                raise ConfigError(
-                    f"LOG_{label}_BUFF_SIZE gives {memory.depth} elements; the 16-bit sram_base "
-                    f"of LOAD and STORE reaches 65536"
+                    f"LOG_{pad.memory.name}_BUFF_SIZE gives {pad.depth} elements of "
+                    f"{pad.element_bytes} bytes; a scratchpad has 2..65536, which sram_base reaches"
                 )
 
     def _check_packing(self) -> None:
