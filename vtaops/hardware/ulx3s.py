@@ -182,11 +182,12 @@ class Ulx3sDesign:
             magic, kilohertz, sizes, geometry = words
             if magic != IDENTITY_MAGIC:
                 raise ConfigError(f"its first word is {magic:#x}, not {IDENTITY_MAGIC:#x}")
-            logs = (sizes | geometry << 32).to_bytes(8, "little")
+            numbers = (sizes | geometry << 32).to_bytes(8, "little")
+            logs: dict[str, Any] = dict(zip(_SIZES, numbers, strict=False))
             config = HardwareConfig(
                 "ulx3s",
                 extensions=tuple(e for i, e in enumerate(Extension) if geometry >> 16 + i & 1),
-                **dict(zip(_SIZES, logs, strict=False)),
+                **logs,
             )
             return cls(config, kilohertz / 1000)
         except ValueError as error:

@@ -560,6 +560,13 @@ class Encoding:
             decoded.update(zip(rows.tolist(), map(cls, *values), strict=True))
         return [decoded[row] for row in range(len(words))]
 
+    def reserved_bits(self, cls: type[Instruction]) -> int:
+        """Return a mask of the bits that belong to no field."""
+        used = (1 << OPCODE_BITS) - 1
+        for slot in self.slots[cls]:
+            used |= ((1 << slot.width) - 1) << slot.offset
+        return ((1 << INSTRUCTION_WORDS * WORD_BITS) - 1) & ~used
+
     def columns(self, words: Words, cls: type[Instruction] | type[MicroOp]) -> dict[str, Ints]:
         """Decode many words of one instruction class at once.
 
