@@ -113,10 +113,10 @@ def test_a_program_by_hand_runs():
 WRONG = {
     "GEMMM uop 0..1": (1, "'GEMMM' is no instruction"),
     "GEMM uop 0..z": (10, "'0..z' is not a number|'z' is not a number; labels are a, b"),
-    "GEMM uop 3": (10, "'3' is not a range of micro-ops, such as 0..2"),
+    "GEMM uop 3": (10, "'3' is not <uop_begin>..<uop_end>"),
     "GEMM loops 1x1": (6, "here follows 'uop'"),
-    "GEMM uop a loops 1x": (18, "'1x' is not two iterations"),
-    "GEMM uop a dst 1,1": (16, "'1,1' is not two factors"),
+    "GEMM uop a loops 1x": (18, "'1x' is not <iter_out>x<iter_in>"),
+    "GEMM uop a dst 1,1": (16, "'1,1' is not \\+<dst_factor_out>"),
     "GEMM uop a wgt +1,+1 src +1,+1": (22, "'src' does not belong here"),
     "  4 load LOAD INP sram 0 data+0 1x1": (26, "there is no buffer 'data'; there are inp, wgt"),
     "LOAD INP sram 0 inp 1x1": (17, "'inp' is not a buffer and an element"),
@@ -141,7 +141,7 @@ def test_errors_name_line_and_column(line):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("micro-ops\na: 0 0", "line 2, column 7: the line ends; here follows the first element"),
+        ("micro-ops\na: 0 0", "line 2, column 7: the line ends; here follows <wgt>"),
         ("micro-ops\na: 0 0 0\na: 0 0 0", "line 3, column 1: the label 'a' is used twice"),
         ("micro-ops\n1..2 0 0 0", "line 2, column 1: the rows begin at 1; 0 rows"),
         ("micro-ops\nx9999999 0 0 0", "line 2, column 1: a line gives 1 row or more"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from operator import add, sub
 from typing import Any, TypeVar
@@ -19,14 +18,10 @@ class Counts:
         return dict(vars(self))
 
     def __add__(self: Own, other: Own) -> Own:
-        return self._combined(add, other)
+        return type(self)(*map(add, vars(self).values(), vars(other).values()))
 
     def __sub__(self: Own, other: Own) -> Own:
-        return self._combined(sub, other)
+        return type(self)(*map(sub, vars(self).values(), vars(other).values()))
 
     def __rmul__(self: Own, times: int) -> Own:
-        return type(self)(**{name: times * value for name, value in vars(self).items()})
-
-    def _combined(self: Own, operation: Callable[[Any, Any], Any], other: Own) -> Own:
-        pairs = zip(vars(self).items(), vars(other).values(), strict=True)
-        return type(self)(**{name: operation(one, two) for (name, one), two in pairs})
+        return type(self)(*(times * value for value in vars(self).values()))

@@ -7,7 +7,6 @@ Sums of products use matrix products of floats, which are exact: of float32 wher
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -49,7 +48,9 @@ def convolve(data: Array, weight: Array, window: Window, groups: int = 1) -> Arr
     """
     outputs, inputs, kh, kw = weight.shape
     oh, ow = window.out_size(*data.shape[2:])
-    kind = _exact_floats(data, weight)
+    largest = np.abs(data.astype(np.float32)).max(initial=0)
+    exact = magnitudes(weight).max(initial=0) * largest < 1 << 23
+    kind = np.float32 if exact else np.float64
     image = padded(data, window).astype(kind)
     taps = weight.astype(kind).reshape(groups, outputs // groups, inputs, kh, kw)
     total = np.zeros((len(data), groups, outputs // groups, oh * ow), kind)
@@ -58,13 +59,6 @@ def convolve(data: Array, weight: Array, window: Window, groups: int = 1) -> Arr
         tap = taps[..., dy, dx]
         total += tap * pixels if inputs == 1 else tap @ pixels
     return total.reshape(len(data), outputs, oh, ow)
-
-
-def _exact_floats(data: Array, weight: Array) -> type[np.floating[Any]]:
-    """Return the smallest floats that hold every sum of products of data and weights."""
-    largest = np.abs(data.astype(np.float32)).max(initial=0)
-    reach = magnitudes(weight).max(initial=0) * largest
-    return np.float32 if reach < 1 << 23 else np.float64
 
 
 def convolve_transposed(

@@ -26,6 +26,9 @@ DOCUMENT = 16 << 20
 NETWORK = 2 << 30
 """Maximum size of a network file, in bytes; Protobuf and FlatBuffers have the same bound."""
 
+is_file, is_folder, exists = os.path.isfile, os.path.isdir, os.path.exists
+"""What a path is; False for invalid names, of which the methods of `Path` raise."""
+
 SPARE = 500_000_000
 """Bytes that an unpacked archive may take beyond twice its packed size."""
 
@@ -147,19 +150,12 @@ def _named(path: str | Path) -> Iterator[None]:
 
 def is_special(path: str | Path) -> bool:
     """Whether a path is a device, a pipe or a socket; False for invalid names."""
-    try:
-        mode = Path(path).stat().st_mode
-    except (OSError, ValueError):
-        return False
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+    return exists(path) and not is_file(path) and not is_folder(path)
 
 
 def same_file(path: Path, other: Path) -> bool:
     """Whether two paths name the same existing regular file; False for invalid names."""
-    try:
-        return path.is_file() and path.samefile(other)
-    except (OSError, ValueError):
-        return False
+    return is_file(path) and exists(other) and path.samefile(other)
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes], *, force: bool = False) -> None:
@@ -253,27 +249,3 @@ def check_unpacked(file: BinaryIO) -> None:
             f"{nbytes:,} bytes unpack to {unpacked:,}; save such arrays uncompressed, "
             "with numpy.savez",
         )
-
-
-def is_file(path: str | Path) -> bool:
-    """Whether a path is an existing file; False for invalid names."""
-    try:
-        return Path(path).is_file()
-    except OSError:  # a name that is too long
-        return False
-
-
-def is_folder(path: str | Path) -> bool:
-    """Whether a path is an existing folder; False for invalid names."""
-    try:
-        return Path(path).is_dir()
-    except OSError:
-        return False
-
-
-def exists(path: str | Path) -> bool:
-    """Whether a path exists; False for invalid names."""
-    try:
-        return Path(path).exists()
-    except OSError:
-        return False

@@ -16,7 +16,7 @@ MAX_NAME_CHARACTERS = 4096
 NAME_RULE = f"a name has 1..{MAX_NAME_CHARACTERS} characters, all of which can be printed"
 
 _PLAIN_NAME = re.compile(r"\w[\w .,+=@()-]{0,199}")
-_TCL_PLAIN = re.compile(r"[\w./:+-]", re.ASCII)
+_TCL_SPECIAL = re.compile(r"[^\w./:+-]", re.ASCII)
 
 
 def is_name(value: object) -> bool:
@@ -54,9 +54,7 @@ def c_text(text: str) -> str:
 
     Question marks begin trigraphs.
     """
-    return "".join(
-        c if c.isascii() and c.isprintable() and c not in '"*/?\\' else "_" for c in text
-    )
+    return re.sub(r'[^ -~]|["*/?\\]', "_", text)
 
 
 def c_string(text: str) -> str:
@@ -66,12 +64,11 @@ def c_string(text: str) -> str:
 
 def tcl_word(value: object) -> str:
     """Return a value as one word of Tcl, in which nothing is substituted."""
-    quoted = "".join(c if _TCL_PLAIN.match(c) else _tcl_escape(c) for c in str(value))
-    return quoted or "{}"
+    return _TCL_SPECIAL.sub(_tcl_escape, str(value)) or "{}"
 
 
-def _tcl_escape(character: str) -> str:
-    code = ord(character)
+def _tcl_escape(character: re.Match[str]) -> str:
+    code = ord(character[0])
     return f"\\u{code:04x}" if code < 1 << 16 else f"\\U{code:08x}"
 
 

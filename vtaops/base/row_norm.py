@@ -7,14 +7,15 @@ compiler's record of ALU operations. ``docs/quantization.md`` has it as formulas
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 MEAN_BITS = 6
 """Bits of a mean behind the point."""
 PLACES = 15
 """Bits of a normalised value, of which the largest possible is 1."""
-SHIFTS = (8, 4, 2, 1)
-"""Halves of the shifts that may bring a sum of squares to 29 or 30 bits."""
+SHIFTS = (16, 8, 4, 2)
+"""Shifts that may bring a sum of squares to 29 or 30 bits."""
 LARGEST = 32767
 """Largest immediate."""
 
@@ -69,17 +70,22 @@ def statistics(
     bits = spread_bits(count)
     spread = _plus(a, spread, epsilon)
     spread = a.clip(spread, 1 << max(0, bits - 2), math.inf)
-    moved = None
-    for half in SHIFTS:
-        small = a.mul(a.add(a.clip(a.shr(spread, 30 - 2 * half), -math.inf, 1), -1), 2 * half)
-        spread = a.shr(spread, small)
-        moved = small if moved is None else a.add(moved, small)
-    spread = a.shr(spread, 15)
+    spread, moved = _normalised(a, spread, SHIFTS)
     root = a.add(a.mul(a.shr(a.mul(spread, 20316), 16), -1), 17859)
     for _ in range(3):
         error = a.shr(a.mul(a.shr(a.mul(root, root), 14), spread), 14)
         root = a.shr(a.mul(root, a.add(a.mul(error, -1), 3 << 13)), 14)
     return offset, root, a.add(a.shr(moved, 1), 13 + MEAN_BITS - bits // 2)
+
+
+def _normalised(a: Arithmetic, x: Any, shifts: Sequence[int]) -> tuple[Any, Any]:
+    """Return 15 bits of positive numbers from the highest one on, and negative shifts to them."""
+    moved = None
+    for shift in shifts:
+        small = a.mul(a.add(a.clip(a.shr(x, 30 - shift), -math.inf, 1), -1), shift)
+        x = a.shr(x, small)
+        moved = small if moved is None else a.add(moved, small)
+    return a.shr(x, 15), moved
 
 
 def _about_mean(a: Arithmetic, x: Any, count: int) -> tuple[Any, Any]:
@@ -140,12 +146,7 @@ def inverse_total(a: Arithmetic, high: Any, low: Any, count: int) -> tuple[Any, 
     """Return the reciprocals of the sums of exponentials, and the shifts of products with them."""
     total = a.add(a.mul(a.total(high), 256), a.total(low))
     total = a.add(total, a.mul(_always(a, total, count), MIDDLE))
-    moved = None
-    for shift in (16, *SHIFTS):
-        small = a.mul(a.add(a.clip(a.shr(total, 30 - shift), -math.inf, 1), -1), shift)
-        total = a.shr(total, small)
-        moved = small if moved is None else a.add(moved, small)
-    total = a.shr(total, 15)
+    total, moved = _normalised(a, total, (*SHIFTS, 1))
     inverse = a.add(a.mul(a.shr(a.mul(total, 30840), 16), -1), 23130)
     for _ in range(2):
         error = a.shr(a.mul(inverse, total), 15)

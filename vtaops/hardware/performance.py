@@ -5,7 +5,7 @@ Also measures the time of a launch on the host, which needs no counters.
 
 from __future__ import annotations
 
-import time
+import timeit
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from statistics import median
@@ -104,9 +104,4 @@ COUNTERS = tuple(f.name for f in fields(TsimPerformance) if f.name != "cycles")
 
 def launch_seconds(launch: Callable[[], object], repeats: int) -> float:
     """Return the median duration of calls of `launch`, in seconds."""
-    seconds = []
-    for _ in range(max(1, repeats)):
-        start = time.perf_counter()
-        launch()
-        seconds.append(time.perf_counter() - start)
-    return median(seconds)
+    return median(timeit.repeat(launch, number=1, repeat=max(1, repeats)))

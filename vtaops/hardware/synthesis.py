@@ -10,6 +10,7 @@ import importlib.util
 import json
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,10 +80,10 @@ BLOCKS = (
 """Rows of the report and the instances that they cover; the first match counts."""
 
 
-def part_of(config: HardwareConfig) -> str:
-    """Return the board's part in `CAPACITY`; the smallest part for a simulator."""
-    device = config.board.device
-    return next((part for part in CAPACITY if device.startswith(part)), "xc7z020")
+def part_of(config: HardwareConfig, parts: Iterable[str] = CAPACITY) -> str:
+    """Return the board's part among some; the first one, the smallest, for a simulator."""
+    first, *others = parts
+    return next((part for part in others if config.board.device.startswith(part)), first)
 
 
 BRAM_BITS, URAM_BITS = 36 * 1024, 288 * 1024

@@ -30,13 +30,13 @@ CRC_POLYNOMIAL = 0xEDB8_8320
 IDENTITY_MAGIC = 0x5654_4102
 """First word of the identity: "VTA" and the version of the addresses and their meanings."""
 
-_CSR, _PAGE = 0x0, 0x800
+_PAGE = 0x800
 PAGES = {"ctrl": 0, "sdram": 1, "link": 2, "identity": 3, "fill": 4, "lanes": 5}
 """Register pages of LiteX, by module."""
 
 
 def _addresses(module: str, *names: str) -> dict[str, int]:
-    base = _CSR + PAGES[module] * _PAGE
+    base = PAGES[module] * _PAGE
     return {f"{module}_{name}": base + 4 * index for index, name in enumerate(names)}
 
 
@@ -55,6 +55,12 @@ ADDRESSES = {
     **_addresses("lanes", "count", "data"),
 }
 """Byte addresses of the registers that the host uses; the generated system must match them."""
+
+_SIZES = (
+    *(f"log_{name}_buff_size" for name in ("uop", "inp", "wgt", "acc")),
+    *("log_batch", "log_block"),
+)
+"""Attributes of a configuration in the identity of a design, a byte each."""
 
 
 @dataclass(frozen=True)
@@ -154,17 +160,13 @@ class Ulx3sDesign:
     def identity(self) -> tuple[int, ...]:
         """Words that identify the design to the host; the inverse is `of_identity`."""
         config = self.config
-        sizes = (
-            *(config.log_uop_buff_size, config.log_inp_buff_size),
-            *(config.log_wgt_buff_size, config.log_acc_buff_size),
-        )
         extensions = sum(1 << i for i, e in enumerate(Extension) if config.has(e))
-        geometry = (config.log_batch, config.log_block)
+        sizes = bytes(getattr(config, name) for name in _SIZES)
         return (
             IDENTITY_MAGIC,
             round(1000 * self.clock_mhz),
-            int.from_bytes(bytes(sizes), "little"),
-            int.from_bytes(bytes(geometry), "little") | extensions << 16,
+            int.from_bytes(sizes[:4], "little"),
+            int.from_bytes(sizes[4:], "little") | extensions << 16,
         )
 
     @classmethod
@@ -180,16 +182,12 @@ class Ulx3sDesign:
             magic, kilohertz, sizes, geometry = words
             if magic != IDENTITY_MAGIC:
                 raise ConfigError(f"its first word is {magic:#x}, not {IDENTITY_MAGIC:#x}")
-            uop, inp, wgt, acc = sizes.to_bytes(4, "little")
+            numbers = (sizes | geometry << 32).to_bytes(8, "little")
+            logs: dict[str, Any] = dict(zip(_SIZES, numbers, strict=False))
             config = HardwareConfig(
                 "ulx3s",
-                log_batch=geometry & 0xFF,
-                log_block=geometry >> 8 & 0xFF,
-                log_uop_buff_size=uop,
-                log_inp_buff_size=inp,
-                log_wgt_buff_size=wgt,
-                log_acc_buff_size=acc,
                 extensions=tuple(e for i, e in enumerate(Extension) if geometry >> 16 + i & 1),
+                **logs,
             )
             return cls(config, kilohertz / 1000)
         except ValueError as error:

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from vtaops.base.errors import UnsupportedError
 from vtaops.base.shapes import Ints
 from vtaops.machine.capabilities import Feature
 
@@ -88,11 +87,6 @@ class AluOp(IntEnum):
     """Operations of the vector ALU by code, with the attributes of their `AluRow`.
 
     SHR by a negative amount shifts left.
-
-    Raises
-    ------
-    UnsupportedError
-        On access to an attribute that an operation's row lacks.
     """
 
     meaning: Meaning
@@ -109,11 +103,6 @@ class AluOp(IntEnum):
         operation._value_ = code
         vars(operation).update(vars(row))
         return operation
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        raise UnsupportedError(f"the ALU's {self.name} has no {name}; {__name__} must state it")
 
     MIN = 0, AluRow(meaning=np.minimum, expression=lambda tirx, x, y: tirx.min(x, y))
     MAX = 1, AluRow(meaning=np.maximum, expression=lambda tirx, x, y: tirx.max(x, y))

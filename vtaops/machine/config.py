@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum, IntEnum
 from functools import cached_property
@@ -202,17 +203,24 @@ class Scratchpad:
         Shape of one element; ``()`` for a micro-op.
     dtype : str
         NumPy dtype of the lanes.
-    element_bytes : int
-        Bytes of one element, in SRAM and in DRAM.
-    depth : int
-        Number of elements.
+    nbytes : int
+        Size in bytes.
     """
 
     memory: Memory
     shape: tuple[int, ...]
     dtype: str
-    element_bytes: int
-    depth: int
+    nbytes: int
+
+    @cached_property
+    def element_bytes(self) -> int:
+        """Bytes of one element, in SRAM and in DRAM."""
+        return self.lanes * (1 if self.dtype == "int8" else 4)
+
+    @cached_property
+    def depth(self) -> int:
+        """Number of elements."""
+        return self.nbytes // self.element_bytes
 
     @property
     def log_depth(self) -> int:
@@ -228,6 +236,16 @@ class Scratchpad:
 def _key(attribute: str) -> str:
     return attribute.upper()
 
+
+_ALLOWED: dict[str, tuple[Sequence[int], str]] = {
+    "log_inp_width": ((3,), "3: vtaops computes int8 x int8 -> int32"),
+    "log_wgt_width": ((3,), "3: vtaops computes int8 x int8 -> int32"),
+    "log_acc_width": ((5,), "5: vtaops computes int8 x int8 -> int32"),
+    "port_bytes": ((0, *PORT_BYTES), "0, 8, 16, 32 or 64"),
+    "weight_port": ((0, 1), "0 or 1"),
+    "split_port": ((0, 1), "0 or 1"),
+}
+"""Values of numbers that few are right for, and in words; all others are 0..30."""
 
 _IGNORED_KEYS = frozenset({"HW_FREQ", "HW_CLK_TARGET"})
 """Keys of upstream's historic configurations that have had no effect since 2019."""
@@ -298,9 +316,8 @@ class HardwareConfig:
             raise ConfigError(f"EXTENSIONS is {self.extensions!r}; it names one more than once")
         object.__setattr__(self, "extensions", extensions)
         self._check_types()
-        self._check_ports()
+        self.check_nibbles(self.port_width)
         self._check_needs()
-        self._check_arithmetic()
         self._check_geometry()
         self._check_packing()
 
@@ -368,7 +385,7 @@ class HardwareConfig:
             "LOG_BLOCK_IN": config.log_block,
             "LOG_BLOCK_OUT": config.log_block,
             "LOG_OUT_WIDTH": config.log_inp_width,
-            "LOG_OUT_BUFF_SIZE": config._log_out_buff_size,
+            "LOG_OUT_BUFF_SIZE": config.log_acc_buff_size - 2,
         }
         for key, value in values.items():
             if key in derived and value != derived[key]:
@@ -384,10 +401,9 @@ class HardwareConfig:
     def to_dict(self) -> dict[str, Any]:
         """Return upstream's keys and values; the inverse of `from_dict`."""
         values = {_key(f.name): getattr(self, f.name) for f in fields(self) if f.name != "name"}
+        values["EXTENSIONS"] = list(self.extensions)
         optional = ("EXTENSIONS", "PORT_BYTES", "WEIGHT_PORT", "SPLIT_PORT")
-        added = {key: values.pop(key) for key in optional}
-        added["EXTENSIONS"] = list(self.extensions)
-        return values | {key: value for key, value in added.items() if value}
+        return {key: value for key, value in values.items() if value or key not in optional}
 
     def facts(self) -> dict[str, str]:
         """Return a summary for display: property to text."""
@@ -440,35 +456,30 @@ class HardwareConfig:
     @cached_property
     def uop(self) -> Scratchpad:
         """The micro-op memory."""
-        return self._scratchpad(Memory.UOP, (), "uint32", self.log_uop_buff_size)
+        return Scratchpad(Memory.UOP, (), "uint32", 1 << self.log_uop_buff_size)
 
     @cached_property
     def inp(self) -> Scratchpad:
         """The input memory: tiles of (batch, block_in) int8."""
         shape = (self.batch, self.block_in)
-        return self._scratchpad(Memory.INP, shape, "int8", self.log_inp_buff_size)
+        return Scratchpad(Memory.INP, shape, "int8", 1 << self.log_inp_buff_size)
 
     @cached_property
     def wgt(self) -> Scratchpad:
         """The weight memory: tiles of (block_out, block_in) int8."""
         shape = (self.block_out, self.block_in)
-        return self._scratchpad(Memory.WGT, shape, "int8", self.log_wgt_buff_size)
+        return Scratchpad(Memory.WGT, shape, "int8", 1 << self.log_wgt_buff_size)
 
     @cached_property
     def acc(self) -> Scratchpad:
         """The accumulator memory: tiles of (batch, block_out) int32."""
         shape = (self.batch, self.block_out)
-        return self._scratchpad(Memory.ACC, shape, "int32", self.log_acc_buff_size)
+        return Scratchpad(Memory.ACC, shape, "int32", 1 << self.log_acc_buff_size)
 
     @cached_property
     def out(self) -> Scratchpad:
         """The output memory: tiles of (batch, block_out) int8, indexed like the accumulators."""
-        shape = (self.batch, self.block_out)
-        return self._scratchpad(Memory.OUT, shape, "int8", self._log_out_buff_size)
-
-    @property
-    def _log_out_buff_size(self) -> int:
-        return self.log_acc_buff_size + self.log_inp_width - self.log_acc_width
+        return Scratchpad(Memory.OUT, self.acc.shape, "int8", self.acc.nbytes // 4)
 
     @cached_property
     def post(self) -> Scratchpad:
@@ -476,14 +487,13 @@ class HardwareConfig:
 
         The first half holds biases, the second scales: multiplier (16 bits) and shift (6 bits).
         """
-        size = self.block_out * 4 * 2 * POST_ROWS
-        return self._scratchpad(Memory.POST, (1, self.block_out), "int32", size.bit_length() - 1)
+        nbytes = 2 * POST_ROWS * 4 * self.block_out
+        return Scratchpad(Memory.POST, (1, self.block_out), "int32", nbytes)
 
     @cached_property
     def table(self) -> Scratchpad:
         """The memory of the extension ``table``: tables of 256 int8, for -128, -127, ..., 127."""
-        size = TABLES * TABLE_VALUES
-        return self._scratchpad(Memory.TABLE, (1, TABLE_VALUES), "int8", size.bit_length() - 1)
+        return Scratchpad(Memory.TABLE, (1, TABLE_VALUES), "int8", TABLES * TABLE_VALUES)
 
     @property
     def memories(self) -> tuple[Memory, ...]:
@@ -572,23 +582,16 @@ class HardwareConfig:
 
     # ------------------------------------------------------------------- checks
 
-    def _scratchpad(
-        self, memory: Memory, shape: tuple[int, ...], dtype: str, log_bytes: int
-    ) -> Scratchpad:
-        element_bytes = (1 if dtype == "int8" else 4) * prod(shape)
-        depth = (1 << max(log_bytes, 0)) // element_bytes  # OUT of a tiny ACC: rejected later
-        return Scratchpad(memory, shape, dtype, element_bytes, depth)
-
     def _check_types(self) -> None:
         for f in fields(self):
             value = getattr(self, f.name)
-            if f.name in ("extensions", "port_bytes"):
-                continue
             if f.name in ("target", "hw_ver", "name"):
-                if not isinstance(value, str):
-                    raise ConfigError(f"{_key(f.name)} is {value!r}; it must be a string")
-            elif isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 30:
-                raise ConfigError(f"{_key(f.name)} is {value!r}; it must be an integer in 0..30")
+                right, wanted = isinstance(value, str), "a string"
+            else:
+                allowed, wanted = _ALLOWED.get(f.name, (range(31), "an integer in 0..30"))
+                right = f.name == "extensions" or (type(value) is int and value in allowed)
+            if not right:
+                raise ConfigError(f"{_key(f.name)} is {value!r}; it must be {wanted}")
         if not is_plain_name(self.name):
             raise ConfigError(
                 f"a configuration is named {self.name[:80]!r}; names have 1..200 letters, digits, "
@@ -596,14 +599,6 @@ class HardwareConfig:
             )
         if self.target not in TARGETS:
             raise ConfigError(f"TARGET is {self.target!r}; it must be one of {', '.join(TARGETS)}")
-
-    def _check_ports(self) -> None:
-        if self.port_bytes not in (0, *PORT_BYTES) or type(self.port_bytes) is not int:
-            raise ConfigError(f"PORT_BYTES is {self.port_bytes!r}; it must be 0, 8, 16, 32 or 64")
-        for key, value in (("WEIGHT_PORT", self.weight_port), ("SPLIT_PORT", self.split_port)):
-            if value > 1:
-                raise ConfigError(f"{key} is {value}; it must be 0 or 1")
-        self.check_nibbles(self.port_width)
 
     def check_nibbles(self, port_bytes: int) -> None:
         """Raise `ConfigError` if the extension ``nibbles`` cannot use a port so wide."""
@@ -622,48 +617,25 @@ class HardwareConfig:
                     f"{extension.refines_post}, so it needs 'post' too"
                 )
 
-    def _check_arithmetic(self) -> None:
-        for key, value, bits in (
-            ("LOG_INP_WIDTH", self.log_inp_width, 8),
-            ("LOG_WGT_WIDTH", self.log_wgt_width, 8),
-            ("LOG_ACC_WIDTH", self.log_acc_width, 32),
-        ):
-            if 1 << value != bits:
-                raise ConfigError(
-                    f"{key} is {value} ({1 << value} bits); vtaops computes int8 x int8 -> int32, "
-                    f"so it must be {bits.bit_length() - 1}"
-                )
-
     def _check_geometry(self) -> None:
         if self.has(Extension.DEPTHWISE) and self.window_channels < 2:
             raise ConfigError(
                 f"the extension 'depthwise' mixes a quarter of a tile's channels, at least 2; "
                 f"tiles of {self.block_in} are too narrow (increase LOG_BLOCK to 3)"
             )
-        for memory in (self.inp, self.wgt, self.acc, self.out):
-            label, size = memory.memory.name, memory.element_bytes
-            if size > PAGE_BYTES:
+        bus = self.board.bus_bits // 8
+        for pad in (self.inp, self.wgt, self.acc, self.out):
+            if not bus <= pad.element_bytes <= PAGE_BYTES:
                 raise ConfigError(
-                    f"one {label} element has {size} bytes; it must not exceed the page size of "
-                    f"{PAGE_BYTES} bytes (reduce LOG_BATCH or LOG_BLOCK)"
+                    f"one {pad.memory.name} element has {pad.element_bytes} bytes; it must fill "
+                    f"the {bus} bytes of the bus of target {self.target!r}, and fit a page of "
+                    f"{PAGE_BYTES} (change LOG_BATCH or LOG_BLOCK)"
                 )
-            if size * 8 < self.board.bus_bits:
+        for pad in (self.uop, self.inp, self.wgt, self.acc):
+            if not 2 <= pad.depth <= 1 << 16:
                 raise ConfigError(
-                    f"one {label} element has {size * 8} bits; it must fill the "
-                    f"{self.board.bus_bits}-bit bus of target {self.target!r} "
-                    f"(increase LOG_BATCH or LOG_BLOCK)"
-                )
-        for memory in (self.uop, self.inp, self.wgt, self.acc):
-            label = memory.memory.name
-            if memory.depth < 2:
-                raise ConfigError(
-                    f"LOG_{label}_BUFF_SIZE leaves {memory.depth} elements of "
-                    f"{memory.element_bytes} bytes; a scratchpad holds at least 2"
-                )
-            if memory.depth > 1 << 16:
-                raise ConfigError(
-                    f"LOG_{label}_BUFF_SIZE gives {memory.depth} elements; the 16-bit sram_base "
-                    f"of LOAD and STORE reaches 65536"
+                    f"LOG_{pad.memory.name}_BUFF_SIZE gives {pad.depth} elements of "
+                    f"{pad.element_bytes} bytes; a scratchpad has 2..65536, which sram_base reaches"
                 )
 
     def _check_packing(self) -> None:

@@ -351,12 +351,6 @@ EXTENSION_INSTRUCTIONS: dict[Extension, type[Instruction]] = {
 """Instructions by the extension that adds them."""
 
 
-def instructions_of(config: HardwareConfig) -> tuple[type[Instruction], ...]:
-    """Return the instructions of a configuration."""
-    added = (cls for extension, cls in EXTENSION_INSTRUCTIONS.items() if config.has(extension))
-    return (*INSTRUCTIONS, *added)
-
-
 OPCODE_BITS = 3
 
 
@@ -434,7 +428,8 @@ class Encoding:
 
     def __init__(self, config: HardwareConfig) -> None:
         self.config = config
-        self.instructions = instructions_of(config)
+        added = (cls for own, cls in EXTENSION_INSTRUCTIONS.items() if config.has(own))
+        self.instructions = (*INSTRUCTIONS, *added)
         self._by_opcode = {int(cls.opcode): cls for cls in self.instructions}
         self.slots: dict[type, tuple[Slot, ...]] = {
             cls: tuple(slots_of(cls, config)) for cls in (*self.instructions, MicroOp)
@@ -490,19 +485,25 @@ class Encoding:
         added: Mapping[str, Ints],
     ) -> Words:
         self._refuse_absent(instructions, cls)
-        slots, places = self.slots[cls], self._places[cls]
+        slots = self.slots[cls]
         rows = [*map(attrgetter(*(s.name for s in slots)), instructions)]
         values = _integers(cls, slots, rows)
         for k, slot in enumerate(slots):
             if slot.name in added:
                 values[:, k] += added[slot.name]
+        words = self._packed(cls, values)
+        words[:, 0] |= np.uint64(cls.opcode)
+        return words
+
+    def _packed(self, cls: type[Instruction] | type[MicroOp], values: Ints) -> Words:
+        """Return words, shape (n, 2), with the values of a class's fields, one a column."""
+        places = self._places[cls]
         bad = (values < places.least) | (values > places.most)
         if bad.any():
             row, k = np.argwhere(bad)[0].tolist()
-            raise EncodingError(_out_of_range(cls.__name__.upper(), slots[k], int(values[row, k])))
+            raise EncodingError(_out_of_range(cls, self.slots[cls][k], int(values[row, k])))
         bits = (values & places.masks).astype(np.uint64) << places.shifts
         words = [np.bitwise_or.reduce(bits[:, places.halves == half], axis=1) for half in (0, 1)]
-        words[0] |= np.uint64(cls.opcode)
         return np.stack(words, axis=1)
 
     def _refuse_absent(self, instructions: list[Instruction], cls: type[Instruction]) -> None:
@@ -566,7 +567,7 @@ class Encoding:
             used |= ((1 << slot.width) - 1) << slot.offset
         return ((1 << INSTRUCTION_WORDS * WORD_BITS) - 1) & ~used
 
-    def columns(self, words: Words, cls: type[Instruction]) -> dict[str, Ints]:
+    def columns(self, words: Words, cls: type[Instruction] | type[MicroOp]) -> dict[str, Ints]:
         """Decode many words of one instruction class at once.
 
         Parameters
@@ -574,7 +575,7 @@ class Encoding:
         words : ndarray of uint64, shape (n, 2)
             Low and high half of each instruction; all must be instructions of `cls`.
         cls : type
-            The instruction class.
+            The instruction class, or `MicroOp`.
 
         Returns
         -------
@@ -596,25 +597,17 @@ class Encoding:
         EncodingError
             If an index does not fit its field.
         """
-        rows = np.asarray(table, dtype=np.int64).reshape(-1, 3)
-        words = np.zeros(len(rows), dtype=np.int64)
-        for slot, column in zip(self.slots[MicroOp], rows.T, strict=True):
-            bad = np.flatnonzero((column < 0) | (column >= 1 << slot.width))
-            if bad.size:
-                raise EncodingError(_out_of_range("micro-op", slot, int(column[bad[0]])))
-            words |= column << slot.offset
-        return words.astype(np.uint32)
+        rows = np.asarray(table, np.int64).reshape(-1, len(self.slots[MicroOp]))
+        return self._packed(MicroOp, rows)[:, 0].astype(np.uint32)
 
     def decode_micro_ops(self, words: npt.ArrayLike) -> Ints:
         """Decode uint32 words to rows of (dst, src, wgt); the inverse of `encode_micro_ops`."""
-        values = np.asarray(words, dtype=np.uint32).astype(np.int64).reshape(-1)
-        columns = [
-            (values >> slot.offset) & ((1 << slot.width) - 1) for slot in self.slots[MicroOp]
-        ]
-        return np.stack(columns, axis=1)
+        columns = self.columns(np.asarray(words, np.uint64).reshape(-1, 1), MicroOp)
+        return np.stack([*columns.values()], axis=1)
 
 
-def _out_of_range(owner: str, slot: Slot, value: int) -> str:
+def _out_of_range(cls: type, slot: Slot, value: int) -> str:
+    owner = "micro-op" if cls is MicroOp else cls.__name__.upper()
     return (
         f"{owner} field {slot.name} is {value}; its {slot.width} bits hold "
         f"{slot.range.start}..{slot.range.stop - 1}"
@@ -630,7 +623,7 @@ def _integers(cls: type[Instruction], slots: tuple[Slot, ...], rows: list[tuple[
     if values.dtype.kind not in "bi":
         for slot, value in (pair for row in rows for pair in zip(slots, row, strict=True)):
             if value not in slot.range:
-                raise EncodingError(_out_of_range(cls.__name__.upper(), slot, value))
+                raise EncodingError(_out_of_range(cls, slot, value))
     return values.astype(np.int64)
 
 

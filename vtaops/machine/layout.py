@@ -102,22 +102,15 @@ class Layout:
         """Return extents by letter, in the order of the tensor; each block follows its axis."""
         blocks, extents = dict(self.blocks), {}
         for axis, extent in zip(self.axes, shape, strict=True):
-            extents[axis] = ceil_div(extent, self._block(axis))
-            extents |= {block: blocks[block] for block in blocks if block == axis.lower()}
+            block = blocks.get(axis.lower())
+            extents[axis] = ceil_div(extent, block or 1)
+            extents |= {axis.lower(): block} if block else {}
         return extents
 
     @property
     def axes(self) -> str:
         """The axes of the viewed tensor, in its order."""
         return self.logical or "".join(self.outer)
-
-    def accepts_rank(self, rank: int) -> bool:
-        """Whether the layout applies to logical tensors of `rank`."""
-        expected = self.view.rank if self.view else len(self.axes)
-        return expected is None or rank == expected
-
-    def _block(self, axis: str) -> int:
-        return dict(self.blocks).get(axis.lower(), 1)
 
     def packed_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the packed shape of a logical tensor of `shape`."""
@@ -127,12 +120,9 @@ class Layout:
                 f"a tensor of shape {shape} has rank {len(viewed)} in layout {self.text}, which "
                 f"has the axes {self.axes}"
             )
-        extents = dict(zip(self.axes, viewed, strict=True))
-        outer = tuple(ceil_div(extents[axis], self._block(axis)) for axis in self.outer)
-        sizes = [size for _, size in self.blocks]
-        if self.nibbles:
-            sizes[-1] //= 2
-        return (*outer, *sizes)
+        extents = self._split(viewed) | dict(self.blocks)
+        *sizes, last = (extents[letter] for letter in self._letters)
+        return (*sizes, last // 2 if self.nibbles else last)
 
     def pack(self, array: npt.ArrayLike) -> Array:
         """Return the packed, C-contiguous copy of a logical tensor.
@@ -191,11 +181,12 @@ class Layout:
 
     def _padded(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape of a viewed tensor, rounded up to whole blocks."""
-        blocks = map(self._block, self.axes)
-        return tuple(e + -e % block for e, block in zip(shape, blocks, strict=True))
+        split = self._split(shape)
+        return tuple(split[axis] * split.get(axis.lower(), 1) for axis in self.axes)
 
     def _check_shape(self, shape: tuple[int, ...]) -> None:
-        if not self.accepts_rank(len(shape)):
+        rank = self.view.rank if self.view else len(self.axes)
+        if rank not in (None, len(shape)):
             raise ShapeError(
                 f"array has rank {len(shape)} (shape {shape}); layout {self.text} needs rank "
                 f"{len(self.axes)} with axes {self.axes}"

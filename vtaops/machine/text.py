@@ -151,13 +151,13 @@ class Words:
             self.fail(f"{text!r} is not a number{known}", 1)
         return int(text)
 
-    def read(self, form: str, what: str) -> FieldValues:
+    def read(self, form: str) -> FieldValues:
         """Read words of a form such as ``{y_size}x{x_size}``; return its fields."""
         numbers: FieldValues = {}
-        for part, pattern, names in _parts(form):
+        for what, pattern, names in _parts(form):
             word = self.take(what)
             label = self.labels.get(word)
-            if label is not None and ".." in part:
+            if label is not None and ".." in what:
                 values = [label.start, label.stop]
             else:
                 values = [*map(self.value, self.groups(pattern, word, what))]
@@ -172,11 +172,11 @@ class Words:
 
 @cache
 def _parts(form: str) -> list[tuple[str, str, list[str]]]:
-    """Return the words of a form, each with its pattern and its fields."""
+    """Return the words of a form as messages show them, each with its pattern and its fields."""
     pattern, name = r"([^,\s]+?)", r"{(\w+)}"
     return [
         (
-            part,
+            re.sub(name, r"<\1>", part),
             pattern.join(re.split(r"{\w+}", part.replace("+", r"\+").replace(".", r"\."))),
             re.findall(name, part),
         )
@@ -194,8 +194,6 @@ class Clause:
         What it begins with.
     form : str
         How its fields stand behind them.
-    what : str
-        The fields in messages.
     flag : str
         A field that is 1 where the clause stands.
     unless : str
@@ -208,7 +206,6 @@ class Clause:
 
     words: str = ""
     form: str = ""
-    what: str = ""
     flag: str = ""
     unless: str = ""
     needed: bool = False
@@ -231,7 +228,7 @@ class Clause:
             return False
         if self.flag:
             values[self.flag] = 1
-        values |= words.read(self.form, self.what)
+        values |= words.read(self.form)
         return True
 
 
@@ -303,27 +300,24 @@ def _hidden_fields(words: Words, cls: type[Instruction]) -> FieldValues:
 
 def _steps(operand: str, where: Callable[[Any], Any] = lambda i: True) -> Clause:
     form = f"+{{{operand}_factor_out}},+{{{operand}_factor_in}}"
-    return Clause(operand, form, "two factors, such as +1,+0", where=where)
+    return Clause(operand, form, where=where)
 
 
-_SRAM = Clause("sram", "{sram_base}", "an element of the scratchpad", needed=True)
-_OUT = Clause("out", "{dram_base}", "an element of the output memory", "forward")
-_DRAM = Clause("dram", "{dram_base}", "an element of DRAM", unless="forward")
+_SRAM = Clause("sram", "{sram_base}", needed=True)
+_OUT = Clause("out", "{dram_base}", "forward")
+_DRAM = Clause("dram", "{dram_base}", unless="forward")
 _PADS = {"top": "y_pad_top", "bottom": "y_pad_bottom", "left": "x_pad_left", "right": "x_pad_right"}
 _REST = (
-    Clause(form="{y_size}x{x_size}", what="rows and elements of a row: 4x16"),
-    Clause("stride", "{x_stride}", "a stride"),
+    Clause(form="{y_size}x{x_size}"),
+    Clause("stride", "{x_stride}"),
     Clause("nibbles", flag="nibbles"),
     Clause("pad", where=lambda i: any(getattr(i, name) for name in _PADS.values())),
-    *(
-        Clause(side, f"{{{name}}}", "a number of elements", where=attrgetter(name))
-        for side, name in _PADS.items()
-    ),
+    *(Clause(side, f"{{{name}}}", where=attrgetter(name)) for side, name in _PADS.items()),
 )
 
 _LOOPS = (
-    Clause("uop", "{uop_begin}..{uop_end}", "a range of micro-ops, such as 0..2", needed=True),
-    Clause("loops", "{iter_out}x{iter_in}", "two iterations: 4x16"),
+    Clause("uop", "{uop_begin}..{uop_end}", needed=True),
+    Clause("loops", "{iter_out}x{iter_in}"),
     _steps("dst"),
 )
 _ONCE = {"iter_out": 1, "iter_in": 1}
@@ -332,24 +326,19 @@ _PRODUCT = (*_LOOPS, _steps("src"), _steps("wgt"), _OVERWRITE)
 _ALU = (
     *_LOOPS,
     _steps("src", lambda i: not i.use_imm or i.src_factor_out or i.src_factor_in),
-    Clause("imm", "{imm}", "an immediate", "use_imm"),
+    Clause("imm", "{imm}", "use_imm"),
 )
 _POST = (
     Clause("+ bias", flag="use_bias"),
     Clause("*", needed=True),
-    Clause("fine", "{fine}", "a kind of scales", where=attrgetter("fine")),
+    Clause("fine", "{fine}", where=attrgetter("fine")),
     Clause("scale", flag="use_scale"),
-    Clause(form="{multiplier} >> {shift}", what="a multiplier, >> and a shift", unless="use_scale"),
+    Clause(form="{multiplier} >> {shift}", unless="use_scale"),
     Clause("rounded", flag="round_half"),
-    Clause("+", "{zero_point}", "a zero point", needed=True),
-    Clause("clip", "{low}..{high}", "two bounds, such as 0..127", needed=True),
-    Clause(
-        "row",
-        "{row} +{row_factor_out},+{row_factor_in}",
-        "a row and two factors, such as 0 +1,+0",
-        where=attrgetter("reads_row"),
-    ),
-    Clause("table", "{table_index}", "a table", "use_table"),
+    Clause("+", "{zero_point}", needed=True),
+    Clause("clip", "{low}..{high}", needed=True),
+    Clause("row", "{row} +{row_factor_out},+{row_factor_in}", where=attrgetter("reads_row")),
+    Clause("table", "{table_index}", "use_table"),
 )
 
 _KINDS: Mapping[str, tuple[type[Instruction], FieldValues, tuple[Clause, ...]]] = MappingProxyType(
@@ -363,7 +352,7 @@ _KINDS: Mapping[str, tuple[type[Instruction], FieldValues, tuple[Clause, ...]]] 
             (
                 *_LOOPS,
                 _steps("src"),
-                Clause("tiles", "{tiles}", "a number of tiles", needed=True),
+                Clause("tiles", "{tiles}", needed=True),
                 _OVERWRITE,
             ),
         ),

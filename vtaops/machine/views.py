@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from vtaops.base.errors import ShapeError, raising
+from vtaops.base.exact import padded
 from vtaops.base.shapes import Array, Int8Array, Ints
 from vtaops.base.window import Window
 from vtaops.machine.config import WINDOW_PARTS, WINDOW_TILES
@@ -238,20 +239,13 @@ class Patches(View):
         return n, channels, *self.window.out_size(h, w)
 
     def apply(self, array: Array) -> Array:
-        patches = _pixels_of_taps(array, self.window, self.shape(array.shape))
+        view, channels = self.shape(array.shape), array.shape[1]
+        image, patches = padded(array, self.window), np.empty(view, array.dtype)
+        for tap, (_, _, seen) in enumerate(self.window.taps(*view[2:])):
+            patches[:, tap * channels : (tap + 1) * channels] = image[seen]
         if self.constants:
             patches[:, -self.constants :] = np.array(constant_values(self.constants))[:, None, None]
         return patches
-
-
-def _pixels_of_taps(array: Array, window: Window, shape: Shape) -> Array:
-    """Return the pixels of each tap as channels; further channels of `shape` are uninitialized."""
-    top, left, bottom, right = window.padding
-    padded = np.pad(array, ((0, 0), (0, 0), (top, bottom), (left, right)))
-    pixels, channels = np.empty(shape, array.dtype), array.shape[1]
-    for tap, (_, _, seen) in enumerate(window.taps(*shape[2:])):
-        pixels[:, tap * channels : (tap + 1) * channels] = padded[seen]
-    return pixels
 
 
 def constant_values(lanes: int) -> list[int]:

@@ -250,7 +250,7 @@ def _rows(words: Words, begin: int) -> int:
     if re.fullmatch(r"x\d{1,7}", words.rest[0] if words.rest else ""):
         count = int(words.take("")[1:])
     elif words.rest and ".." in words.rest[0]:
-        rows = range(*words.read("{first}..{end}", "a range of rows").values())
+        rows = range(*words.read("{first}..{end}").values())
         if rows.start != begin:
             words.fail(f"the rows begin at {rows.start}; {begin} rows stand before them", 1)
         count = len(rows)
@@ -262,6 +262,6 @@ def _rows(words: Words, begin: int) -> int:
 
 
 def _column(words: Words, operand: str) -> tuple[int, int]:
-    first = words.read("{first}", f"the first element of {operand}")["first"]
+    first = words.read(f"{{{operand}}}")[operand]
     step = words.take("a step") if words.rest and words.rest[0][0] in "+-" else "0"
     return first, words.value(step)

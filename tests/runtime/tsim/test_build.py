@@ -198,7 +198,7 @@ def test_two_rows_and_a_wide_port_are_translated_at_the_second_attempt(tmp_path)
     config = replace(HardwareConfig.load("tiny"), log_batch=1)
     design = rtl_design(config, RtlParameters(port_bytes=32), axi=False)
     options = [*build.VERILATOR_OPTIONS]
-    build._verilate(build.find_tools(), tmp_path, design.top, design.files, options, trace=False)
+    build._verilate(build.find_tools(), tmp_path, design.top, design.files, options)
     assert [*(tmp_path / "verilated").glob("Vvta*.cpp")]
 
 
