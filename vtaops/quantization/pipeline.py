@@ -183,7 +183,21 @@ def quantize(
     UnsupportedError
         If the model is not float32.
     """
-    return run_quantization(**locals()).model
+    return run_quantization(
+        model,
+        calibration,
+        config=config,
+        scales=scales,
+        zero_points=zero_points,
+        equalization=equalization,
+        learned_rounding=learned_rounding,
+        bias_correction=bias_correction,
+        shapes=shapes,
+        preparation=preparation,
+        float_nodes=float_nodes,
+        fixed=fixed,
+        weight_bits=weight_bits,
+    ).model
 
 
 def run_quantization(
