@@ -36,7 +36,6 @@ PIXELWISE = (
     | ops.AveragePool
     | ops.Upsample
     | ops.Pad
-    | ops.ChannelShuffle
 )
 POINTWISE = (
     ops.Requantize | ops.LookupTable | ops.Add | ops.RescaledAdd | ops.Multiply | ops.Extremum
