@@ -23,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
+from trials.random_graphs import shuffled
 from vtaops import HardwareConfig
 from vtaops.base.cache import cache_directory, get_or_build
 from vtaops.base.data import data_directory
@@ -30,7 +31,6 @@ from vtaops.graph import (
     Add,
     AddTerm,
     AveragePool,
-    ChannelShuffle,
     Concat,
     Constant,
     Convolution,
@@ -547,7 +547,7 @@ def every_operator() -> Graph:
     threshold = graph.add(Requantize(Requantization(1, 1, -7)), whole)
     y = graph.add(Extremum("minimum"), graph.add(Extremum(), y, threshold), y)
     y = graph.add(LookupTable(weights(16, 256)), y)
-    y = graph.add(ChannelShuffle(4), graph.add(LookupTable(weights(256)), y))
+    y = shuffled(graph, graph.add(LookupTable(weights(256)), y), 4)
     y = graph.add(Slice(3, 1, 8, 3), graph.add(Pad((1, 0, 2, 3)), y))
     graph.output(graph.add(Upsample((2, 3)), y))
     graph.output(*_moved_and_pooled(graph, image, free, weights))

@@ -25,9 +25,9 @@ import numpy as np
 
 import vtaops
 from trials.campaign import Campaign, Result, result
-from trials.random_graphs import random_graph, random_inputs
+from trials.random_graphs import random_graph, random_inputs, shuffled
 from vtaops import Program
-from vtaops.graph import ChannelShuffle, Convolution, Graph, Requantization
+from vtaops.graph import Convolution, Graph, Requantization
 from vtaops.graph.executor import evaluate as evaluate_graph
 from vtaops.model import Model
 from vtaops.ops import Operator
@@ -140,13 +140,13 @@ GRAPHS = (
 """Seeds of random networks, and their hardware."""
 
 
-def shuffled() -> Graph:
+def shuffled_network() -> Graph:
     """Return a network whose result has its channels in other lanes."""
     graph = Graph("shuffled")
     weights = np.random.default_rng(0).integers(-128, 128, (24, 24, 1, 1)).astype(np.int8)
     x = graph.input("x", (1, 24, 4, 5))
     x = graph.add(Convolution(weights, requantization=Requantization(1, 9)), x)
-    graph.output(graph.add(ChannelShuffle(3), x))
+    graph.output(shuffled(graph, x, 3))
     return graph
 
 
@@ -155,7 +155,7 @@ def subjects() -> Iterator[Subject]:
     for config in ("pynq", "pynq_ext"):
         for name, op in OPERATORS.items():
             yield Subject(f"{name} on {config}", op, config)
-    yield Subject("shuffled network", shuffled(), "tiny")
+    yield Subject("shuffled network", shuffled_network(), "tiny")
     for seed, config in GRAPHS:
         graph = random_graph(seed, free=config == "pynq_ext")
         yield Subject(f"network {seed} on {config}", graph, config)

@@ -194,7 +194,6 @@ NODES: dict[str, tuple[dict[str, Any], tuple[tuple[int, ...], ...]]] = {
     "Upsample": ({}, (_IMAGES,)),
     "Pad": ({"padding": (1, 0, 0, 1)}, (_IMAGES,)),
     "Slice": ({"axis": 1, "start": 1, "stop": 4}, (_IMAGES,)),
-    "ChannelShuffle": ({"groups": 2}, (_IMAGES,)),
     "Reshape": ({"shape": (2, 120)}, (_IMAGES,)),
     "Transpose": ({"axes": (0, 1, 3, 2)}, (_IMAGES,)),
     "RowNorm": (

@@ -22,7 +22,6 @@ from vtaops.base.errors import FileMismatch, PlacementWarning
 from vtaops.frontends.litert import runs
 from vtaops.graph import Graph, Node
 from vtaops.graph.operators import (
-    ChannelShuffle,
     Concat,
     Dequantize,
     FromUint8,
@@ -55,7 +54,7 @@ INTEGER_ENDS = "uint8_ends"
 PLACES = ("wrong", "raw", "refused", "host", "part", "moves", "vta")
 """From worst to best; `part`: something is computed on the host; `moves`: it only moves bytes."""
 
-MOVES = (Concat, Slice, ChannelShuffle, Reshape, Transpose)
+MOVES = (Concat, Slice, Reshape, Transpose)
 """Operators that move bytes."""
 
 

@@ -304,10 +304,10 @@ BUGS = (
         "start += image_of(tensor)[1]",
     ),
     Bug(
-        "channel shuffle the other way round",
+        "channels that a transposition leaves in order",
         "network/lower.py",
-        ".lanes).reshape(op.groups, -1).T",
-        ".lanes).reshape(-1, op.groups).T",
+        "region).transpose(op.axes)",
+        "region)",
     ),
     Bug(
         "factors of an addition exchanged",

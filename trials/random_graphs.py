@@ -20,7 +20,6 @@ from vtaops.errors import ShapeError
 from vtaops.graph import (
     Add,
     AveragePool,
-    ChannelShuffle,
     Concat,
     Constant,
     Convolution,
@@ -39,6 +38,7 @@ from vtaops.graph import (
     Requantize,
     Reshape,
     Slice,
+    Tensor,
     Transpose,
     TransposedConvolution,
     Upsample,
@@ -52,6 +52,13 @@ from vtaops.runtime import Fsim
 
 LARGEST = 4096
 """Scalars of an image: larger ones are not grown further."""
+
+
+def shuffled(graph: Graph, x: Tensor, groups: int) -> Tensor:
+    """Return an image whose channel ``i * groups + g`` is channel ``g * (C // groups) + i``."""
+    n, channels, *size = x.shape
+    apart = graph.add(Reshape((n, groups, channels // groups, *size)), x)
+    return graph.add(Reshape(x.shape), graph.add(Transpose((0, 2, 1, 3, 4)), apart))
 
 
 class RandomGraph:
@@ -268,9 +275,9 @@ class RandomGraph:
 
     def move(self):
         x = self.pick()
-        if self.rng.random() < 0.4:
-            groups = self.rng.choice([d for d in range(1, x.shape[1] + 1) if x.shape[1] % d == 0])
-            return self.graph.add(ChannelShuffle(groups), x)
+        groups = [d for d in range(2, x.shape[1]) if x.shape[1] % d == 0]
+        if groups and self.rng.random() < 0.6:
+            return shuffled(self.graph, x, self.rng.choice(groups))
         if self.rng.random() < 0.5 and x.elements * 4 <= LARGEST:
             return self.graph.add(Upsample((2, self.rng.randint(1, 2))), x)
         return self.graph.add(Pad(self.sides()), x)

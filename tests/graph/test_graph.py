@@ -14,7 +14,6 @@ from vtaops.errors import ShapeError
 from vtaops.graph import (
     Add,
     AveragePool,
-    ChannelShuffle,
     Concat,
     Convolution,
     Dense,
@@ -212,7 +211,6 @@ def test_movement():
     assert (padded[:, :, 0] == -5).all()
     assert np.array_equal(padded[:, :, 1:4, :2], x)
     assert np.array_equal(run(Slice(1, 1, 4, 2), x), x[:, 1:4:2])
-    assert np.array_equal(run(ChannelShuffle(2), x), x[:, [0, 2, 1, 3]])
     assert np.array_equal(run(Reshape((1, 24)), x), x.reshape(1, 24))
     assert np.array_equal(run(Transpose((0, 2, 3, 1)), x), x.transpose(0, 2, 3, 1))
 

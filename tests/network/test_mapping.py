@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 import vtaops
 from trials.onnx_models import Builder, images
+from trials.random_graphs import shuffled
 from vtaops.errors import ScheduleError, ShapeError
 from vtaops.graph import (
     AveragePool,
-    ChannelShuffle,
     Concat,
     Convolution,
     Dense,
@@ -99,7 +99,7 @@ def test_concatenations_slices_and_shuffles_are_free():
     graph = Graph()
     x = graph.input("x", (1, 16, 6, 6))
     parts = [graph.add(convolution(16, channels), x) for channels in (24, 10, 20)]
-    joined = graph.add(ChannelShuffle(2), graph.add(Concat(1), *parts))
+    joined = shuffled(graph, graph.add(Concat(1), *parts), 2)
     half = graph.add(Slice(1, 5, 32), joined)
     graph.output(graph.add(convolution(27, 16), half))
     (program,) = compiled(graph).programs

@@ -12,7 +12,7 @@ import numpy as np
 from vtaops.base.shapes import Array
 from vtaops.frontends.averages import interpolated
 from vtaops.frontends.constants import axis_of, number, whole_numbers
-from vtaops.frontends.grids import EIGHT_BITS, through_pairs
+from vtaops.frontends.grids import EIGHT_BITS
 from vtaops.frontends.pixels import moved_pixels
 from vtaops.frontends.steps import ResultRange, Source, Step, cut, moved, reduced_image, reshaped
 from vtaops.frontends.translate import Rule, translate, translated_image
@@ -36,10 +36,6 @@ def _maximum(value: Value, target: ResultRange) -> Source:
 
 
 def _reshape(value: Value, target: ResultRange) -> Source:
-    shuffled = _shuffle(value)
-    if shuffled is not None:
-        image, groups = shuffled
-        return moved(ops.ChannelShuffle(groups), translate(image, target))
     if moved_pixels(value) is not None:
         return _move_pixels(value, target)
     return moved(ops.Reshape(value.static_shape), translate(value.first, target))
@@ -58,20 +54,6 @@ def _move_pixels(value: Value, target: ResultRange) -> Source:
 
 def _unchanged(grid: Grid) -> Requantization:
     return Requantization(1, 0, grid.zero_point)
-
-
-def _shuffle(value: Value) -> tuple[Value, int] | None:
-    """Return image and groups if three operators together shuffle channels."""
-    turned = through_pairs(value.first)
-    if turned.op != "Transpose" or tuple(turned.attrs.get("perm", ())) != (0, 2, 1, 3, 4):
-        return None
-    split = through_pairs(turned.first)
-    if split.op != "Reshape" or split.first.shape != value.shape:
-        return None
-    n, groups, each, *image = split.static_shape
-    if (n, groups * each, *image) != value.shape:
-        return None
-    return split.first, groups
 
 
 def _same(value: Value, target: ResultRange) -> Source:

@@ -22,7 +22,7 @@ from vtaops.frontends.functions import Affine, affine_step, varying_axis
 from vtaops.frontends.steps import ResultRange, Source, moved, reshaped, shapes_translated, step
 from vtaops.frontends.values import NotTranslated, Value
 from vtaops.frontends.windows import channel_image, image_shape, transposed_window, window
-from vtaops.graph import ChannelShuffle, Concat, Convolution, Dense, Expand, TransposedConvolution
+from vtaops.graph import Concat, Convolution, Dense, Expand, TransposedConvolution
 from vtaops.graph.operator import MAX_FACTOR
 from vtaops.graph.requantization import Rounds
 
@@ -286,14 +286,16 @@ def _narrow(
         parts.append(np.clip(rest, -128, 127).astype(np.int8))
         rest = rest - parts[-1]
     count = len(parts)
-    scale = data.tensor.scale
-    copies = step(Concat(data_axis), *[data] * count, scale=scale)
+    scale, image = data.tensor.scale, data.tensor.shape
     if groups == 1:
+        copies = step(Concat(data_axis), *[data] * count, scale=scale)
         return np.concatenate(parts, axis=axis), copies
     # The copies of a channel are adjacent, so that they stay in its group.
     shape = (*weight.shape[:axis], weight.shape[axis] * count, *weight.shape[axis + 1 :])
     beside = np.stack(parts, axis=axis + 1).reshape(shape)
-    return beside, step(ChannelShuffle(count), copies, scale=scale)
+    each = reshaped(data, (*image[:2], 1, *image[2:]))
+    copies = step(Concat(2), *[each] * count, scale=scale)
+    return beside, reshaped(copies, (image[0], image[1] * count, *image[2:]))
 
 
 def _convolution(value: Value, operand: Operand) -> Sum:

@@ -142,25 +142,6 @@ class Slice(GraphOperator):
 
 
 @graph_operator
-class ChannelShuffle(GraphOperator):
-    """Move channel ``g * (C // groups) + i`` to channel ``i * groups + g``."""
-
-    groups: int
-    takes = DTYPES
-
-    def infer(self, data: Tensor) -> Tensor:
-        channels = image_of(data)[1]
-        if self.groups < 1 or channels % self.groups:
-            raise ShapeError(f"groups is {self.groups}; it must divide {channels} channels")
-        return data
-
-    def reference(self, inputs: Tensors, data: Array) -> Any:
-        n, c, h, w = data.shape
-        grouped = data.reshape(n, self.groups, c // self.groups, h, w)
-        return grouped.swapaxes(1, 2).reshape(n, c, h, w)
-
-
-@graph_operator
 class Reshape(GraphOperator):
     """Reshape in C order."""
 

@@ -24,7 +24,6 @@ from vtaops.graph.floats import (
     Softmax,
 )
 from vtaops.graph.movement import (
-    ChannelShuffle,
     Concat,
     Constant,
     Expand,
@@ -50,7 +49,6 @@ __all__ = [
     "Add",
     "AddTerm",
     "AveragePool",
-    "ChannelShuffle",
     "Concat",
     "Constant",
     "Convolution",

@@ -25,6 +25,7 @@ from vtaops.graph import operators as ops
 from vtaops.graph.operators import GraphOperator
 from vtaops.graph.weighted import spread
 from vtaops.network.lower import ON_HOST, reason_for_host
+from vtaops.network.lower_sums import ungrouped
 from vtaops.network.slopes import nearest_factors
 from vtaops.network.storage import PIXELWISE, POINTWISE
 from vtaops.network.target import Target
@@ -111,14 +112,9 @@ def _plain(op: ops.TransposedConvolution) -> ops.TransposedConvolution | None:
     if op.groups == 1 and op.dilation == (1, 1):
         return op
     weight = spread(op.weight, op.dilation)
-    inputs, outputs, *kernel = weight.shape
     if weight.size * op.groups > MOST_WEIGHTS:
         return None
-    dense = np.zeros((op.groups, inputs // op.groups, op.groups, outputs, *kernel), np.int8)
-    each = range(op.groups)
-    dense[each, :, each] = weight.reshape(op.groups, -1, outputs, *kernel)
-    whole = dense.reshape(inputs, -1, *kernel)
-    return replace(op, weight=whole, groups=1, dilation=(1, 1))
+    return replace(op, weight=ungrouped(weight, op.groups), groups=1, dilation=(1, 1))
 
 
 def _by_phases(op: ops.TransposedConvolution, node: Node) -> Steps | None:
@@ -199,14 +195,13 @@ def _repeated_pixels(data: Tensor, shape: tuple[int, ...], graph: Graph) -> Step
     (n, c, h, w), (batch, channels, height, width) = data.shape, shape
     if n != batch:
         return None
-    found: list[GraphOperator] = []
-    if w < width:
-        found.append(ops.Upsample((1, width)))
-    if h < height:
-        found.append(ops.Upsample((height, 1)))
-    if c < channels:
-        ones = np.ones((channels, 1, 1, 1), np.int8)
-        found.append(ops.Convolution(ones, None, Requantization(1, 0, data.zero_point)))
+    unchanged = Requantization(1, 0, data.zero_point)
+    growth: tuple[tuple[bool, GraphOperator], ...] = (
+        (w < width, ops.Upsample((1, width))),
+        (h < height, ops.Upsample((height, 1))),
+        (c < channels, ops.Convolution(np.ones((channels, 1, 1, 1), np.int8), None, unchanged)),
+    )
+    found = [op for grows, op in growth if grows]
     return tuple((op, (-1 if number else 0,)) for number, op in enumerate(found))
 
 

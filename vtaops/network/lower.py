@@ -394,11 +394,6 @@ def lower_slice(op: ops.Slice, node: Node, region: LoweredRegion) -> None:
     _view(node, region, lanes.take(range(op.start, op.stop, op.step), op.axis))
 
 
-def lower_channel_shuffle(op: ops.ChannelShuffle, node: Node, region: LoweredRegion) -> None:
-    """Lower to a view."""
-    _view(node, region, np.array(region.first(node).lanes).reshape(op.groups, -1).T)
-
-
 def lower_view(op: ops.Reshape | ops.Transpose, node: Node, region: LoweredRegion) -> None:
     """Lower a reshape or a transposition to a view, or to a matrix that is turned or flattened."""
     (data,), (result,), place = node.inputs, node.outputs, region.first(node)
@@ -471,7 +466,6 @@ def lower_upsample(op: ops.Upsample, node: Node, region: LoweredRegion) -> None:
 _LOWERINGS: dict[type[ops.GraphOperator], Callable[[Any, Node, LoweredRegion], None]] = {
     ops.Add: lower_add,
     ops.AveragePool: lower_average_pool,
-    ops.ChannelShuffle: lower_channel_shuffle,
     ops.Concat: lower_concat,
     ops.Convolution: lower_convolution,
     ops.Dense: lower_dense,

@@ -46,7 +46,7 @@ def lower_convolution(op: ops.Convolution, node: Node, region: LoweredRegion) ->
         inputs = len(lanes)
         assert outputs == packed_lanes(len(outputs))
     else:
-        weight = _ungrouped(weight, groups) if groups > 1 else weight
+        weight = ungrouped(weight, groups) if groups > 1 else weight
         weight = on_lanes(weight, lanes, inputs, axis=1)
         weight = on_lanes(weight, outputs, region.filled(max(outputs) + 1), axis=0)
         groups = 1
@@ -158,14 +158,16 @@ def _add_sum(
         region.step(node, op, uses, kernel=weight)
 
 
-def _ungrouped(weight: Array, groups: int) -> Array:
-    """Return the weights of a grouped convolution as those of a dense one."""
-    outputs, inputs = weight.shape[:2]
-    dense = zero_weights(outputs, inputs * groups, *weight.shape[2:]).astype(weight.dtype)
-    for output in range(outputs):
-        first = output // (outputs // groups) * inputs
-        dense[output, first : first + inputs] = weight[output]
-    return dense
+def ungrouped(weight: Array, groups: int) -> Array:
+    """Return the weights of a grouped sum as those of a dense one; each group has part of axis 0.
+
+    Raises NotOnVta if they are too many.
+    """
+    first, second, *kernel = weight.shape
+    dense = zero_weights(groups, first // groups, groups, second, *kernel).astype(weight.dtype)
+    each = range(groups)
+    dense[each, :, each] = weight.reshape(groups, -1, second, *kernel)
+    return dense.reshape(first, -1, *kernel)
 
 
 def lower_transposed_convolution(

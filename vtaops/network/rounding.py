@@ -354,18 +354,10 @@ def round_average_pool(
     return min(found, key=lambda each: each.differing)
 
 
-def _counts(op: ops.AveragePool, source: Tensor) -> list[int]:
-    """Return how many pixels of windows count, in any order."""
-    if not op.differs(source):
-        return [op.window(source).count]
-    found: list[int] = np.unique(np.multiply.outer(*op.counts(source))).tolist()
-    return found
-
-
 def _compared_means(made: ops.AveragePool, op: ops.AveragePool, source: Tensor) -> Replacement:
     """Return a mean in place of another, with the number of sums for which they differ."""
     size, zero, off, total = op.window(source).count, source.zero_point, 0, 0
-    for count in _counts(op, source):
+    for count in np.unique(np.multiply.outer(*op.counts(source))).tolist():
         sums = np.arange(-128 * count, 127 * count + 1) - count * zero
         own, wanted = (pool.means(sums, count, size, zero) for pool in (made, op))
         off, total = off + int(np.count_nonzero(own != wanted)), total + sums.size
@@ -447,10 +439,8 @@ def _ratios(op: ops.Add | ops.RescaledAdd) -> tuple[float, float]:
     ratio = float(scaling.multiplier) / 2.0 ** float(scaling.shift)
     if isinstance(op, ops.Add):
         return op.factors[0] * ratio, op.factors[1] * ratio
-    first, second = (
-        m / 2.0**s * (1 << 20) * ratio for m, s in zip(op.multipliers, op.shifts, strict=True)
-    )
-    return first, second
+    (m, n), (s, t) = op.multipliers, op.shifts
+    return m / 2.0**s * (1 << 20) * ratio, n / 2.0**t * (1 << 20) * ratio
 
 
 LONGEST = 22
@@ -466,10 +456,8 @@ def _shifted_sum(first: float, second: float, scaling: Requantization) -> ops.Ad
     factors = [round(factor * 2.0**shift) for factor in (first, second)]
     while not any(factor % 2 for factor in factors) and shift and any(factors):
         factors, shift = [factor // 2 for factor in factors], shift - 1
-    if not all(factors):
-        return None
     shifts = Requantization(1, shift, scaling.zero_point, scaling.clip)
-    return ops.Add((factors[0], factors[1]), shifts)
+    return ops.Add((factors[0], factors[1]), shifts) if all(factors) else None
 
 
 def _nearest_add(

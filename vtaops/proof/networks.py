@@ -302,8 +302,6 @@ def _moving(op: GraphOperator, zero_point: int) -> Any:
             return lambda x: np.broadcast_to(x, shape)
         case ops.Slice():
             return lambda x: np.take(x, range(op.start, op.stop, op.step), axis=op.axis)
-        case ops.ChannelShuffle(groups=groups):
-            return lambda x: _shuffled(x, groups)
         case ops.Reshape(shape=shape):
             return lambda x: x.reshape(shape)
         case ops.Transpose(axes=axes):
@@ -313,21 +311,8 @@ def _moving(op: GraphOperator, zero_point: int) -> Any:
 
 @_meaning.register
 def _movement(
-    op: ops.Upsample
-    | ops.Pad
-    | ops.Slice
-    | ops.ChannelShuffle
-    | ops.Reshape
-    | ops.Transpose
-    | ops.Expand,
+    op: ops.Upsample | ops.Pad | ops.Slice | ops.Reshape | ops.Transpose | ops.Expand,
     given: Inputs,
 ) -> Terms:
     x, move = given.terms[0], _moving(op, given.tensors[0].zero_point)
     return Terms(np.stack([move(plane) for plane in x.value]), x.middle, x.radius)
-
-
-def _shuffled(x: npt.NDArray[Any], groups: int) -> npt.NDArray[Any]:
-    n, channels, height, width = x.shape
-    grouped = x.reshape(n, groups, channels // groups, height, width)
-    shuffled: npt.NDArray[Any] = grouped.swapaxes(1, 2).reshape(n, channels, height, width)
-    return shuffled

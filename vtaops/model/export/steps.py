@@ -353,12 +353,7 @@ def _add_function(op: GraphOperator, node: Node, values: Values) -> None:
 
 @_add.register
 def _add_movement(
-    op: operators.Concat
-    | operators.Slice
-    | operators.Transpose
-    | operators.Expand
-    | operators.Pad
-    | operators.ChannelShuffle,
+    op: operators.Concat | operators.Slice | operators.Transpose | operators.Expand | operators.Pad,
     node: Node,
     values: Values,
 ) -> None:
