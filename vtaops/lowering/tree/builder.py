@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from vtaops.lowering.tree.expressions import Expression
 from vtaops.lowering.tree.indices import (
@@ -36,6 +37,8 @@ from vtaops.schedule.calls import (
     REQUANTIZE_CALL,
     RESET_CALL,
 )
+
+Operand = TileTensor | TileOperand
 
 Computed = tuple[list[Node], TileTensor]
 """Statements, and the accumulators that they fill."""
@@ -133,24 +136,17 @@ class TreeBuilder:
         operands = self.dram("res").at(*self.place), value.at(*(s.inside for s in self.spans))
         return CopyNest(loops_of(self.spans), guards_of(self.spans), operands)
 
-    def product(
-        self, result: TileTensor, scale: TileTensor, data: TileTensor | TileOperand
-    ) -> list[Node]:
+    def product(self, result: TileTensor, scale: TileTensor, data: Operand) -> list[Node]:
         """Multiply input tiles by diagonal weight tiles, each to an accumulator."""
-        read = data.here if isinstance(data, TileTensor) else data
-        reset = call(RESET_CALL, result.spans, result.here)
-        return [reset, call(GEMM_CALL, result.spans, result.here, read, scale.here)]
+        return [reset(result), call(GEMM_CALL, result.spans, result, data, scale)]
 
-    def stage(
-        self, stage: Stage, result: TileTensor, *operands: TileTensor | TileOperand
-    ) -> CallNest:
+    def stage(self, stage: Stage, result: TileTensor, *operands: TileTensor) -> CallNest:
         """Return a stage from the accumulators before it, and its operands, to those behind it."""
-        read = (each.here if isinstance(each, TileTensor) else each for each in operands)
         if isinstance(stage, ScaleStage):
-            nest = call(REQUANTIZE_CALL, result.spans, result.here, *read)
-            return replace(nest, scaling=(stage.zero_point, *stage.clip, stage.fine))
-        nest = call(ALU_CALL, result.spans, result.here, *read)
-        return replace(nest, alu_op=int(stage.op), imm=stage.imm)
+            scaling = stage.zero_point, *stage.clip, stage.fine
+            return call(REQUANTIZE_CALL, result.spans, result, *operands, scaling=scaling)
+        how = {"alu_op": int(stage.op), "imm": stage.imm}
+        return call(ALU_CALL, result.spans, result, *operands, **how)
 
     def _vector(self, name: str, scratchpad: str) -> tuple[CopyNest, TileTensor]:
         """Load what a tile needs of a vector: its channels, or the one block that all share."""
@@ -253,9 +249,15 @@ def _onto(value: TileTensor, node: Node) -> Node:
     return replace(node, operands=(dst, *node.operands[1:]))
 
 
-def call(name: str, spans: Sequence[Span], *operands: TileOperand) -> CallNest:
-    """Return a call for all positions of some spans."""
-    return CallNest(loops_of(spans), guards_of(spans), operands, name)
+def call(name: str, spans: Sequence[Span], *operands: Operand, **fields: Any) -> CallNest:
+    """Return a call for all positions of some spans; a tensor stands for its tile there."""
+    tiles = tuple(each.here if isinstance(each, TileTensor) else each for each in operands)
+    return CallNest(loops_of(spans), guards_of(spans), tiles, name, **fields)
+
+
+def reset(tile: TileTensor, **fields: Any) -> CallNest:
+    """Return the reset of accumulators."""
+    return call(RESET_CALL, tile.spans, tile, **fields)
 
 
 def nested(loops: Sequence[Loop], body: list[Node]) -> list[Node]:
