@@ -7,7 +7,7 @@ tiles (padding, skipped tiles) determine which iterations are needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import replace
 from functools import reduce
 from itertools import accumulate
@@ -25,7 +25,7 @@ from vtaops.lowering.emission.microcode import AffineLoop, Strides, kernels
 from vtaops.lowering.emission.padding import Mask, boxes
 from vtaops.lowering.operation import Elements, Operation, Shift
 from vtaops.lowering.tree.expressions import Expression, Values
-from vtaops.lowering.tree.nodes import CallNest, TileOperand
+from vtaops.lowering.tree.nodes import CallNest, TileOperand, grid_of
 from vtaops.machine.config import WINDOW_TILES, Extension
 from vtaops.machine.isa import Alu, AluOp
 from vtaops.schedule.calls import POOL_CALL, PRODUCT_CALLS, RESET_CALL, WINDOW_CALL
@@ -49,7 +49,8 @@ class Computation:
         self._context = context
         self._addresses = context.addresses
         self._micro_op_depth = context.options.depth(context.config)
-        own = {loop.name for loop in leaf.loops}
+        self._points = grid_of(leaf.loops)
+        own = self._points.keys()
         self._every = IterationBox(tuple(range(loop.extent) for loop in leaf.loops))
         self._guard_point = picker(_outer_names(leaf.guards, own))
         offsets = (operand.offset for operand in leaf.operands)
@@ -137,13 +138,8 @@ class Computation:
 
         Axes of loops that it does not use have extent 1.
         """
-        point: dict[str, Any] = {**values}
-        axes = len(self._leaf.loops)
-        for axis, loop in enumerate(self._leaf.loops):
-            if loop.name in expression.names:  # an open grid; `numpy.ogrid` is slow
-                point[loop.name] = np.arange(loop.extent).reshape(-1, *[1] * (axes - axis - 1))
-        values_at = np.asarray(expression(point))
-        return values_at.reshape((1,) * (axes - values_at.ndim) + values_at.shape)
+        values_at = np.asarray(expression({**values, **self._points}))
+        return values_at.reshape((1,) * (len(self._points) - values_at.ndim) + values_at.shape)
 
     def _positions(self, operand: TileOperand, box: IterationBox, values: Values) -> Elements:
         """Return an operand's positions within its tile over the iterations of a box."""
@@ -263,6 +259,6 @@ class Computation:
         return base, strides
 
 
-def _outer_names(expressions: Iterable[Expression], own: set[str]) -> list[str]:
+def _outer_names(expressions: Iterable[Expression], own: Set[str]) -> list[str]:
     """Return the loops that expressions use, except those of the nest, `own`."""
     return sorted({name for expression in expressions for name in expression.names} - own)

@@ -19,7 +19,7 @@ from vtaops.base.shapes import ceil_div
 from vtaops.lowering.operation import Elements
 from vtaops.lowering.options import Capacity
 from vtaops.lowering.tree import nodes as nests
-from vtaops.lowering.tree.expressions import Values, open_grid
+from vtaops.lowering.tree.expressions import Values
 from vtaops.machine.accesses import distinct
 from vtaops.machine.config import POST_ROWS, HardwareConfig
 from vtaops.schedule.calls import ALU_CALL, REQUANTIZE_CALL, RESET_CALL
@@ -90,10 +90,7 @@ def _around(writers: list[_Placed]) -> tuple[str, ...]:
 
 def _written(outer: tuple[nests.Loop, ...], leaf: nests.LeafNest) -> Elements:
     """Return the elements of TVM's buffer that a leaf writes over all loops."""
-    loops = [loop for loop in (*outer, *leaf.loops) if loop.name in leaf.dst.offset.names]
-    grid = open_grid([loop.extent for loop in loops])
-    point = {loop.name: index for loop, index in zip(loops, grid, strict=True)}
-    return np.asarray(leaf.dst.offset(point)).ravel()
+    return np.asarray(leaf.dst.offset(nests.grid_of((*outer, *leaf.loops)))).ravel()
 
 
 def _fills(leaf: nests.LeafNest) -> bool:
