@@ -71,8 +71,10 @@ def _run(op: Operator, images: Sequence[Array], host: str) -> Int8Array:
 def kernel(op: Operator, host: str = "cpu") -> RunnableKernel:
     """Return an operator's kernel for the host."""
     operator = host_op(op)
-    kernels, schedule = (cuda, schedule_on_cuda) if host == "cuda" else (cpu, schedule_on_cpu)
-    return kernels.kernel(operator, schedule if isinstance(operator, PlainOp) else None, _SOURCES)
+    plain = isinstance(operator, PlainOp)
+    if host == "cuda":
+        return cuda.kernel(operator, schedule_on_cuda if plain else None, _SOURCES)
+    return cpu.kernel(operator, schedule_on_cpu if plain else None, _SOURCES)
 
 
 def host_op(op: Operator) -> TensorOp:
