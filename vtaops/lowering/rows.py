@@ -99,7 +99,6 @@ def emit_rows(
         If its channels do not fit the accumulators.
     """
     buffers = op.buffers(config)
-    outer = tuple(spanned(b, strides[b.name], config) if b.name in strides else b for b in buffers)
     steps = {b.name: strides.get(b.name) or Strides.of(extents_of(b)) for b in buffers}
     kinds: dict[type[Any], type[_Rows]] = {
         NormalizeRows: _Norm,
@@ -107,6 +106,7 @@ def emit_rows(
         ColumnShares: _Shares,
     }
     operations = kinds[type(op)](op, config, steps).operations()
+    outer = spanned(buffers, strides, config)
     return Fragment(config, tuple(operations), outer, LoweringOptions(), record)
 
 

@@ -127,7 +127,7 @@ class Computation:
             dst = self._leaf.operands[0]
             positions = self._positions(dst, self._every, values)
             written, skipped = np.broadcast_arrays(positions, unread & held)
-            size = self._addresses.size(dst.buffer.name)
+            size = self._addresses.tiles[dst.buffer.name].size
             self._context.padding.mark(dst.buffer.name, thread, written[skipped], size)
         return unread
 
@@ -154,7 +154,7 @@ class Computation:
         tiles = self._known.once(key, self._evaluate, operand.offset, values)
         own = zip(spans, tiles.shape, strict=True)
         part = tiles[tuple(slice(s.start, s.stop) if n > 1 else slice(1) for s, n in own)]
-        return self._addresses.place(operand.buffer.name, part)
+        return self._addresses.tiles[operand.buffer.name].place(part)
 
     def _at(self, tiles: Shift, box: IterationBox, values: Values) -> list[Operation]:
         """Return the operations of a box for tiles (dst, src, wgt) at these addresses."""
@@ -231,7 +231,7 @@ class Computation:
         yield box
 
     def _is_straight(self, operand: TileOperand) -> bool:
-        return operand.offset.affine and self._addresses.is_whole(operand.buffer.name)
+        return operand.offset.affine and self._addresses.tiles[operand.buffer.name].is_whole
 
     def _bends(self, operand: TileOperand, box: IterationBox, index: int, values: Values) -> bool:
         """Whether an operand moves by unequal steps along a loop."""

@@ -132,7 +132,7 @@ class TileCopy:
 
     def _padding_of(self, grid: Grid, start: int) -> Mask:
         """Return a mask of the padding in a tile whose products are skipped."""
-        mask = np.zeros(self._addresses.size(self._leaf.dst.buffer.name), np.bool_)
+        mask = np.zeros(self._addresses.tiles[self._leaf.dst.buffer.name].size, np.bool_)
         if self._context.options.skip_padding or not self._pads:
             mask[start : start + grid.size] = (grid == ZERO).ravel()
         elif (grid == ZERO).any():  # only padding that would need a LOAD without data rows
@@ -151,7 +151,7 @@ class TileCopy:
             return np.broadcast_to(self._over_loops(expression, values), shape)
 
         elements = evaluated(leaf.on_chip.offset)
-        places = self._addresses.place(leaf.on_chip.buffer.name, elements).ravel()
+        places = self._addresses.tiles[leaf.on_chip.buffer.name].place(elements).ravel()
         start = int(places.min())
         grid = np.full(shape, ZERO, np.int64)
         if leaf.dram is not None:

@@ -148,12 +148,6 @@ class TreeBuilder:
         how = {"alu_op": int(stage.op), "imm": stage.imm}
         return call(ALU_CALL, result.spans, result, *operands, **how)
 
-    def _vector(self, name: str, scratchpad: str) -> tuple[CopyNest, TileTensor]:
-        """Load what a tile needs of a vector: its channels, or the one block that all share."""
-        blocks = self.dram(name).spans[0].extent
-        channels = [self.channels] if self.channels and blocks > 1 else []
-        return self.load(name, scratchpad, channels, [axis.position for axis in channels])
-
     # ---------------------------------------------------------------------- statements
 
     def tree(self, sums: Computed, operands: Operands, late: Iterable[TileTensor] = ()) -> Tree:
@@ -196,13 +190,18 @@ class TreeBuilder:
         self, stage: Stage, name: str, first: list[Node], body: list[Node]
     ) -> TileTensor:
         """Add the load of a stage's vector to what happens first, or to what is done for each."""
-        if isinstance(stage, ScaleStage):
-            load, tensor = self._vector(name, _POST[name])
+        axis, scaled = self.channels, isinstance(stage, ScaleStage)
+        if axis and self.dram(name).spans[0].extent == 1:  # the one block that all share
+            axis = None
+        channels = [axis] if axis else []
+        scratchpad = _POST[name] if scaled else "acc"
+        load, tensor = self.load(name, scratchpad, channels, [axis.position for axis in channels])
+        if scaled:
             first.insert(0, load)
-            return tensor
-        load, tensor = self._vector(name, "acc")
-        vectors_first = self.tiling.keep == "wgt" and self.channels is not None
-        (first if vectors_first else body).append(load)
+        elif self.tiling.keep == "wgt" and self.channels:
+            first.append(load)
+        else:
+            body.append(load)
         return tensor
 
     def finished(
