@@ -232,12 +232,12 @@ of its parameters, on the class. They stand inside methods, or serve types alone
 LIMITS = {
     "rooms": 22,
     "floors": 10,
-    "arrows": 120,
+    "arrows": 121,
     "arrows upwards": 3,
     "files in the largest circle": 6,
-    "tokens": 566_300,
+    "tokens": 534_700,
     "functions of a complexity over 15": 0,
-    "functions of a complexity over 10": 4,
+    "functions of a complexity over 10": 3,
 }
 """What today's house has; only a feature raises one. Goal: 355,000 tokens."""
 

@@ -562,7 +562,6 @@ def use_store(data: bytes) -> None:
             lambda: ask(store),
             lambda: list(store.table("evaluation")),
             store.count,
-            store.versions,
             lambda: store.put("v", {"new": ("test", {}, {})}),
             store.close,
         )

@@ -29,5 +29,5 @@ def test_every_operator_has_a_base_and_every_rounding_values():
 @pytest.mark.parametrize("function", ["identity", "add", "multiply"])
 @pytest.mark.parametrize("field", ["nudge", "fine"])
 def test_what_only_a_fine_scale_has_needs_a_multiplier(field, function):
-    with pytest.raises(ShapeError, match=r"(nudge|fine) is 1; without scales"):
+    with pytest.raises(ShapeError, match=r"(nudge|fine), without scales, is 1; it must be 0"):
         Elementwise(function=function, shape=(2, 6, 3, 4), **{field: 1})

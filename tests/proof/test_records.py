@@ -48,7 +48,7 @@ def int8(seed: int, *shape: int) -> np.ndarray:
         ({"shift": -1}, "shift is -1"),
         ({"clip": (5, 4)}, r"clip is \(5, 4\)"),
         ({"clip": None}, "not compute what it declares"),
-        ({"fine": 1}, "fine is 1"),
+        ({"fine": 1}, "fine, without scales, is 1"),
     ],
 )
 def test_unknown_names_and_other_values_are_not_proven(changed, message):

@@ -1,4 +1,4 @@
-"""RMS norms of one node, read as the simple operators that they stand for.
+"""Operators that stand for several simple ones, read as those: RMS norms.
 
 Transformers are exported either way. Read as simple operators, both have one meaning to what
 follows: the rules and quantisation.
@@ -6,6 +6,8 @@ follows: the rules and quantisation.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,10 +20,61 @@ from vtaops.graph.onnx_files import ModelProto, NodeProto
 _AXES_AS_INPUT = 18
 """The opset from which ReduceMean reads its axes."""
 
+
+@dataclass(frozen=True)
+class _Composite:
+    """An operator whose parts are added to a network."""
+
+    builder: NetworkBuilder
+    node: OnnxNode
+
+    def add(self, kind: str, *args: Value | None, **attrs: Any) -> Value:
+        name = f"{self.node.name}:{kind}"
+        return self.builder.add(kind, *args, name=name, label=self.node.label, **attrs)
+
+    def constant(self, array: Array) -> Value:
+        return self.builder.constant(array, f"{self.node.name}:constant")
+
+
+# ---------------------------------------------------------------------------------- norms
+
+
+def _rms_norm(to: _Composite, data: Value, weight: Value) -> list[Value]:
+    if data.shape is None:
+        raise UnsupportedError(f"{to.node.label} reads {data.name!r} of unknown shape")
+    axis, rank = int(to.node.attrs.get("axis", -1)), len(data.shape)
+    axes = [*range(axis - rank if axis >= 0 else axis, 0)]
+    square = to.add("Mul", data, data)
+    if to.builder.opset < _AXES_AS_INPUT:
+        mean = to.add("ReduceMean", square, axes=axes)
+    else:
+        mean = to.add("ReduceMean", square, to.constant(np.array(axes, np.int64)))
+    epsilon = to.constant(np.array(to.node.attrs.get("epsilon", 1e-5), data.dtype))
+    root = to.add("Sqrt", to.add("Add", mean, epsilon))
+    return [to.add("Mul", to.add("Div", data, root), weight)]
+
+
+def _skip_rms_norm(
+    to: _Composite, data: Value, skip: Value, weight: Value, bias: Value | None = None
+) -> list[Value]:
+    """Return the RMS norm of a sum, statistics that nobody reads, and the sum."""
+    if any(to.node.names[1:3]):
+        raise UnsupportedError(f"{to.node.label} gives statistics, which vtaops does not compute")
+    total = to.add("Add", data, skip)
+    if bias is not None:
+        total = to.add("Add", total, bias)
+    return [*_rms_norm(to, total, weight), total, total, total]
+
+
+Rule = Callable[..., list[Value]]
+"""Adds an operator by its arguments; returns its results."""
+
 _RUNTIME = "com.microsoft"
-_SKIPS = "SkipSimplifiedLayerNormalization"
-_NORMS = {"RMSNormalization": "", "SimplifiedLayerNormalization": _RUNTIME, _SKIPS: _RUNTIME}
-"""The norms, with their domains."""
+_RULES: dict[tuple[str, str], Rule] = {
+    ("", "RMSNormalization"): _rms_norm,
+    (_RUNTIME, "SimplifiedLayerNormalization"): _rms_norm,
+    (_RUNTIME, "SkipSimplifiedLayerNormalization"): _skip_rms_norm,
+}
 
 
 def place_in_domains(model: ModelProto) -> None:
@@ -35,45 +88,14 @@ def place_in_domains(model: ModelProto) -> None:
 
 def is_composite(node: NodeProto) -> bool:
     """Return whether a node is read as several operators."""
-    domain = node.domain.removeprefix("ai.onnx")
-    return node.op_type in _NORMS and domain in ("", _NORMS[node.op_type])
+    domain = _RUNTIME if node.op_type == "SimplifiedLayerNormalization" else node.domain
+    return (domain.removeprefix("ai.onnx"), node.op_type) in _RULES
 
 
-def add_composite(builder: NetworkBuilder, node: OnnxNode) -> list[Value]:
-    """Add the operators of a norm, maybe of a sum with a second tensor and a bias.
-
-    Returns
-    -------
-    list of Value
-        The norm; of a sum also its statistics, which nobody may read, and the sum.
-    """
-
-    def add(kind: str, *args: Value | None, **attrs: Any) -> Value:
-        name = f"{node.name}:{kind}"
-        return builder.add(kind, *args, name=name, label=node.label, **attrs)
-
-    def constant(array: Array) -> Value:
-        return builder.constant(array, f"{node.name}:constant")
-
-    data, terms, weight = node.args[0], list[Value | None](), node.args[1]
-    if node.op == _SKIPS:
-        terms, weight = [node.args[1], *node.args[3:]], node.args[2]
-        if any(node.names[1:3]):
-            raise UnsupportedError(f"{node.label} gives statistics, which vtaops does not compute")
-    for term in filter(None, terms):
-        data = add("Add", data, term)
-    if data is None or data.shape is None:
-        raise UnsupportedError(f"{node.label} reads a tensor of unknown shape")
-    first = range(len(data.shape))[node.attrs.get("axis", -1)]
-    axes = [*range(first - len(data.shape), 0)]
-    square = add("Mul", data, data)
-    if builder.opset < _AXES_AS_INPUT:
-        mean = add("ReduceMean", square, axes=axes)
-    else:
-        mean = add("ReduceMean", square, constant(np.array(axes, np.int64)))
-    epsilon = constant(np.array(node.attrs.get("epsilon", 1e-5), data.dtype))
-    root = add("Sqrt", add("Add", mean, epsilon))
-    results = [add("Mul", add("Div", data, root), weight), data, data, data]
+def add_composite(builder: NetworkBuilder, proto: NodeProto, node: OnnxNode) -> list[Value]:
+    """Add the operators of a composite one; return its results."""
+    rule = _RULES[proto.domain.removeprefix("ai.onnx"), proto.op_type]
+    results = rule(_Composite(builder, node), *node.args)
     for value, name in zip(results, node.names, strict=False):
         if name:
             builder.rename(value, name)

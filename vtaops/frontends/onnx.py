@@ -86,7 +86,7 @@ class _Reader:
         if node.op_type in qoperators.RULES:
             results: Sequence[Value] = [qoperators.RULES[node.op_type](self.builder, operator)]
         elif composites.is_composite(node):
-            results = composites.add_composite(self.builder, operator)
+            results = composites.add_composite(self.builder, node, operator)
         elif node.domain in ("", "ai.onnx") or node.op_type in PAIRED:
             captured = [
                 self._values[name] for name in onnx_files.read_outside(node) if name in self._values

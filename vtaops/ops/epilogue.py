@@ -137,7 +137,8 @@ def check_within(name: str, value: object, allowed: range) -> None:
         If so.
     """
     if value not in allowed:
-        raise ShapeError(f"{name} is {value}; it must lie in {allowed.start}..{allowed.stop - 1}")
+        right = f"lie in {allowed[0]}..{allowed[-1]}" if len(allowed) > 1 else f"be {allowed[0]}"
+        raise ShapeError(f"{name} is {value}; it must {right}")
 
 
 def check_clip(clip: tuple[int, int] | None) -> None:

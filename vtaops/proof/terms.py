@@ -86,6 +86,12 @@ class Terms:
         return self.value.shape[1:]
 
     @property
+    def zero(self) -> bool:
+        """Whether all are the number 0."""
+        parts = self.radius, self.middle, self.value, self.bounded
+        return not any(np.any(part) for part in parts)
+
+    @property
     def bounded(self) -> Any:
         """Which terms have a delayed clamp."""
         return np.isfinite(self.low) | np.isfinite(self.high)
@@ -358,6 +364,9 @@ class Fields:
 
     def sum(self, x: Terms, y: Terms) -> Terms:
         """Return the sums; if one term is shifted, its shift stays delayed."""
+        for nothing, other in (x, y), (y, x):  # a copy: 0 + other, with all that it delays
+            if nothing.value.shape == other.value.shape and nothing.zero:
+                return other
         both = (x.shift > 0) & (y.shift > 0)
         x, y = self.forced(x, both | x.bounded), self.forced(y, both | y.bounded)
         if np.any(x.shift) or np.any(y.shift):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import replace
-from functools import reduce
 from itertools import accumulate
 from operator import mul
 from typing import Any
@@ -52,7 +51,8 @@ class Computation:
         self._points = grid_of(leaf.loops)
         own = self._points.keys()
         self._every = IterationBox(tuple(range(loop.extent) for loop in leaf.loops))
-        self._guard_point = picker(_outer_names(leaf.guards, own))
+        self._guards = [(guard, picker(_outer_names([guard], own))) for guard in leaf.guards]
+        """The guards, each with the outer loops that it uses."""
         offsets = (operand.offset for operand in leaf.operands)
         self._point = picker(_outer_names(offsets, own))
         """What of the outer loops the operands depend on."""
@@ -87,8 +87,7 @@ class Computation:
 
     def _needed(self, values: Values, thread: int) -> list[IterationBox]:
         """Return the iterations that no guard excludes and that read no padding, in boxes."""
-        held = self._known.once(("held", self._guard_point(values)), self._held, values)
-        needed = held
+        needed = held = self._held(values)
         for operand in self._leaf.operands[1:]:
             unread = self._unread(operand, held, values, thread)
             if unread is not None:
@@ -101,9 +100,10 @@ class Computation:
 
         An axis of extent 1 stands for a loop that does not matter.
         """
-        conditions = (self._evaluate(guard, values) for guard in self._leaf.guards)
-        every = np.ones((1,) * len(self._leaf.loops), np.bool_)
-        return reduce(np.logical_and, conditions, every)
+        held = np.ones((1,) * len(self._leaf.loops), np.bool_)
+        for guard, point in self._guards:
+            held = held & self._known.once((guard, point(values)), self._evaluate, guard, values)
+        return held
 
     def _parts(self, needed: Mask) -> Iterator[IterationBox]:
         for part in boxes(needed):

@@ -63,7 +63,7 @@ from __future__ import annotations
 
 from vtaops.machine.capabilities import FULL, Capabilities
 from vtaops.program.program import Program
-from vtaops.program.verifier.format import check_capabilities, check_finish, check_format, decode
+from vtaops.program.verifier.format import check_capabilities, check_finish, check_formats, decode
 from vtaops.program.verifier.machine import Machine
 from vtaops.program.verifier.rules import TOKEN_CAPACITY, Rule
 from vtaops.program.verifier.tokens import check_completion, happens_before
@@ -95,8 +95,7 @@ def verify(
         Naming an instruction that breaks a rule, its disassembly, and the `Rule`.
     """
     steps = decode(program)
-    for step in steps:
-        check_format(step)
+    check_formats(steps)
     check_capabilities(program, capabilities)
     check_finish(program)
     if token_capacity is None:

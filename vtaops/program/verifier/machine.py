@@ -184,6 +184,8 @@ class Machine:
     def _posted(self, step: CheckedInstruction, i: isa.LoopInstruction) -> Reads:
         """Return the parameters that the post-processing of an instruction reads."""
         post = self._post
+        if not post.enable:
+            return []
         key = post, i.iter_out, i.iter_in
         if key in self._parameters:
             return self._parameters[key]
@@ -236,6 +238,9 @@ class _MicroOps:
         return self._known[begin, end]
 
     def _read(self, step: CheckedInstruction, begin: int, end: int) -> tuple[list[int], bytes]:
+        if begin >= end:
+            reason = "the micro-op range is empty; uop_begin must be below uop_end"
+            step.reject(Rule.LOOPS, reason)
         if end > self._depth:
             reason = f"it executes micro-op {end - 1}; UOP has {self._depth} elements"
             step.reject(Rule.SRAM_BOUNDS, reason)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from vtaops.machine.config import DRAM_BYTES, Memory
 from vtaops.machine.isa import Load, MemoryInstruction, Store, Unit
 from vtaops.machine.text import TOKENS
@@ -17,41 +19,51 @@ class Transfers:
             needed = f"it needs {program.dram_nbytes} bytes of DRAM"
             refuse(Rule.DRAM_BOUNDS, "the program", f"{needed}; a device addresses {DRAM_BYTES}")
         self._program, config = program, program.config
-        self._pads = [config.scratchpad(memory) for memory in Memory]
+        self._depths = [config.scratchpad(memory).depth for memory in Memory]
         self._elements = [config.dram_element_bytes(memory) for memory in Memory]
+        self._sides: dict[tuple[object, ...], _Side] = {}
 
     def check(self, step: CheckedInstruction, relocation: int) -> None:
         """Check all accesses of an instruction to DRAM, and those of a transfer to scratchpads."""
         i = step.instruction
         if step.index < self._program.pinned:
             self._check_pinned(step, relocation)
-        names = relocation != NO_BUFFER
         if not isinstance(i, MemoryInstruction) or i.x_size == 0:
-            reason = "it moves no data, so it must not name a buffer"
-            step.require((names, Rule.RELOCATION, reason))
+            if isinstance(i, MemoryInstruction) and i != _nop_like(i):
+                reason = "x_size is 0, so every field but memory and tokens must be 0"
+                step.reject(Rule.NOP, reason)
+            if relocation != NO_BUFFER:
+                step.reject(Rule.RELOCATION, "it moves no data, so it must not name a buffer")
             return
-        pad, last = self._pads[i.memory], i.sram_base + i.sram_size - 1
-        if last >= pad.depth:
-            touched = f"it touches elements {i.sram_base}..{last} of {pad.memory.name}"
-            step.reject(Rule.SRAM_BOUNDS, f"{touched}, which has {pad.depth}")
+        depth, last = self._depths[i.memory], i.sram_base + i.sram_size - 1
+        if last >= depth:
+            touched = f"it touches elements {i.sram_base}..{last} of {Memory(i.memory).name}"
+            step.reject(Rule.SRAM_BOUNDS, f"{touched}, which has {depth}")
         end = i.dram_base + max(0, (i.y_size - 1) * i.x_stride + i.x_size)
         if isinstance(i, Load) and i.forward:
             depth = self._program.config.acc.depth
             reason = f"it takes element {end - 1} of OUT, which has {depth}"
             step.require(
                 (end > depth, Rule.SRAM_BOUNDS, reason),
-                (names, Rule.RELOCATION, "it reads no DRAM, so it must not name a buffer"),
+                (
+                    relocation != NO_BUFFER,
+                    Rule.RELOCATION,
+                    "it reads no DRAM, so it must not name a buffer",
+                ),
             )
             return
-        self._check_dram(step, i, end if i.y_size else i.dram_base, relocation)
+        kind = type(i), i.memory, relocation
+        if kind not in self._sides:
+            self._sides[kind] = self._side(step, i, relocation)
+        side = self._sides[kind]
+        # Of a LOAD of padding alone its address must still be one of the buffer.
+        reached = (end if i.y_size else i.dram_base) * side.element
+        if reached > side.nbytes:
+            reason = f"it reaches byte {reached - 1} of {side.name}, which has {side.nbytes}"
+            step.reject(Rule.DRAM_BOUNDS, reason)
 
-    def _check_dram(
-        self, step: CheckedInstruction, i: MemoryInstruction, end: int, relocation: int
-    ) -> None:
-        """Check the buffer that a transfer names, and its bounds.
-
-        Of a LOAD of padding alone its address must still be one of the buffer.
-        """
+    def _side(self, step: CheckedInstruction, i: MemoryInstruction, relocation: int) -> _Side:
+        """Return what a transfer accesses in DRAM, after checking that it may."""
         program, stores = self._program, isinstance(i, Store)
         of_table, of_uop = relocation == MICRO_OPS, i.memory == Memory.UOP
         step.require(
@@ -63,25 +75,25 @@ class Transfers:
             ),
             (relocation == NO_BUFFER, Rule.RELOCATION, "it moves data, so it must name a buffer"),
         )
-        name, offset, nbytes, element = "the micro-op table", 0, program.micro_ops.nbytes, 4
-        if not of_table:
-            buffer = program.buffers[relocation]
-            name, offset, nbytes = f"buffer {buffer.name!r}", buffer.offset or 0, buffer.nbytes
-            element = self._elements[i.memory]
-            written = buffer.role in (Role.OUTPUT, Role.SCRATCH)
-            if stores and not written:
-                stored = f"it stores to {name}, which is {buffer.role.name}"
-                step.reject(
-                    Rule.RELOCATION, f"{stored}; only OUTPUT and SCRATCH buffers are written"
-                )
-        if offset % element:
-            lies = f"{name} lies at byte {offset} of the arena"
-            step.reject(
-                Rule.RELOCATION, f"{lies}, which is not a multiple of {element}-byte elements"
-            )
-        if end * element > nbytes:
-            reached = f"it reaches byte {end * element - 1} of {name}"
-            step.reject(Rule.DRAM_BOUNDS, f"{reached}, which has {nbytes}")
+        if of_table:
+            return _Side("the micro-op table", program.micro_ops.nbytes, 4)
+        buffer, element = program.buffers[relocation], self._elements[i.memory]
+        name, offset = f"buffer {buffer.name!r}", buffer.offset or 0
+        stored = f"it stores to {name}, which is {buffer.role.name}"
+        lies = f"{name} lies at byte {offset} of the arena"
+        step.require(
+            (
+                stores and buffer.role not in (Role.OUTPUT, Role.SCRATCH),
+                Rule.RELOCATION,
+                f"{stored}; only OUTPUT and SCRATCH buffers are written",
+            ),
+            (
+                offset % element,
+                Rule.RELOCATION,
+                f"{lies}, which is not a multiple of {element}-byte elements",
+            ),
+        )
+        return _Side(name, buffer.nbytes, element)
 
     def _check_pinned(self, step: CheckedInstruction, relocation: int) -> None:
         """Check that the elements of a pinned instruction are the same for all runs."""
@@ -94,3 +106,16 @@ class Transfers:
             (waits or not loads, Rule.PINNED, reason),
             (not kept, Rule.PINNED, "a pinned LOAD reads a PARAMETER or CONSTANT buffer"),
         )
+
+
+class _Side(NamedTuple):
+    """What a transfer accesses in DRAM: its name, and its bytes and those of an element."""
+
+    name: str
+    nbytes: int
+    element: int
+
+
+def _nop_like(i: MemoryInstruction) -> MemoryInstruction:
+    tokens = {name: getattr(i, name) for name in TOKENS}
+    return type(i)(memory=i.memory, **tokens)
