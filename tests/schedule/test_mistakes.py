@@ -41,7 +41,7 @@ def small():
         ),
         (
             lambda s: s.tensorize(s.get_loops(s.get_sblock("half"))[0], vta.alu(PYNQ, "shr", 1)),
-            ["loop i0 of 4, around half", "replaces loops of [16]", "extents [4, 1, 16]"],
+            ["loop i0 of 4, around half", "replaces loops of [16]", "found [4, 1, 16]"],
         ),
         (
             lambda s: s.tensorize(s.get_loops(s.get_sblock("half"))[-1], vta.alu(PYNQ, "shr", 1)),

@@ -17,7 +17,8 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from vtaops.base.errors import ScheduleError, VTAError
 from vtaops.base.names import suggestion
-from vtaops.schedule.steps import unmatched
+from vtaops.schedule.intrinsics import lanes
+from vtaops.schedule.steps import mismatch
 
 LINK = "docs/tutorials/matrix_multiply.md shows each step"
 LINES, LONGEST = 8, 900
@@ -133,7 +134,8 @@ def _told(s: ExplainedSchedule, value: Any) -> str:
 
 def _unmatched(s: ExplainedSchedule, target: Any, intrinsic: str) -> Iterator[str]:
     """Yield how an intrinsic and the loops that it should replace differ."""
-    if not intrinsic.startswith("vta.") or not isinstance(target, LoopRV):
+    wanted = lanes(intrinsic) if intrinsic.startswith("vta.") else []
+    if not wanted or not isinstance(target, LoopRV):
         yield "give a loop, and an intrinsic such as vta.gemm(config)"
         return
     statement: Any = s.get(target)
@@ -142,10 +144,13 @@ def _unmatched(s: ExplainedSchedule, target: Any, intrinsic: str) -> Iterator[st
     while isinstance(statement, tirx.For):
         extents.append(int(statement.extent))
         statement = statement.body
-    if len(inside) == 1:
-        yield unmatched(s, inside[0], intrinsic, extents)
-    else:
+    if len(inside) != 1:
         yield (
             f"{intrinsic} replaces loops around one block, here are {len(inside)}: reorder so that "
             "the lanes of a tile are innermost, and decompose a sum outside of them"
         )
+    elif extents != wanted:
+        yield f"{intrinsic} replaces loops of {wanted}, the lanes of a tile; found {extents}"
+        yield "give the loop from which on they stand, uncut and innermost (s.reorder)"
+    else:
+        yield f"{intrinsic} computes something else: {mismatch(s, inside[0])}"

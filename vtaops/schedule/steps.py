@@ -78,7 +78,10 @@ def tensorize_block(s: Schedule, block: str, intrinsic: str) -> None:
     found = s.get_loops(s.get_sblock(block))
     extents = [int(s.get(loop).extent) for loop in found[-loops:]]
     if extents != wanted:
-        raise ScheduleError(unmatched(s, block, intrinsic, extents))
+        raise ScheduleError(
+            f"the innermost loops of block {block!r} have extents {extents}; {intrinsic} replaces "
+            f"{wanted}, the lanes of a tile: do not cut them, and reorder them innermost"
+        )
     _put_predicate_outside(s, s.get_sblock(block), loops)
     try:
         Schedule.tensorize(s, s.get_loops(s.get_sblock(block))[-loops], intrinsic)
@@ -88,21 +91,13 @@ def tensorize_block(s: Schedule, block: str, intrinsic: str) -> None:
             f"order its loops differently"
         ) from error
     except TvmScheduleError as error:
-        raise ScheduleError(unmatched(s, block, intrinsic, extents)) from error
+        raise ScheduleError(
+            f"block {block!r} is not what {intrinsic} does: {mismatch(s, block)}"
+        ) from error
 
 
-def unmatched(s: Schedule, block: str, intrinsic: str, extents: list[int]) -> str:
-    """Return how an intrinsic and a block in loops of these extents differ."""
-    if extents != (wanted := intrinsics.lanes(intrinsic)):
-        return (
-            f"the innermost loops of block {block!r} have extents {extents}; {intrinsic} replaces "
-            f"loops of {wanted}, the lanes of a tile: do not cut them, and reorder them innermost"
-        )
-    return f"block {block!r} is not what {intrinsic} does: {_computation(s, block)}"
-
-
-def _computation(s: Schedule, block: str) -> str:
-    """Return where a block computes, and what."""
+def mismatch(s: Schedule, block: str) -> str:
+    """Explain a failed match: where the block computes, and what."""
     found = s.get(s.get_sblock(block))
     touched = {region.source for region in [*found.writes, *found.reads]}
     off_chip = sorted(str(b.name) for b in touched if str(b.scope()) in ("", "global"))
