@@ -198,8 +198,8 @@ BUGS = (
     Bug(
         "missing reset",
         "lowering/tree/builder.py",
-        "return [reset, call(GEMM_CALL, result.spans, result.here, read, scale.here)]",
-        "return [call(GEMM_CALL, result.spans, result.here, read, scale.here)]",
+        "return [reset(result), call(GEMM_CALL, result.spans, result, data, scale)]",
+        "return [call(GEMM_CALL, result.spans, result, data, scale)]",
     ),
     Bug(
         "maxima begin with 0, not with -128",

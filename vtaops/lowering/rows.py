@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import inf
 from typing import Any
 
@@ -43,15 +44,16 @@ class RowLayout:
         Blocks of rows of a group.
     halves : int
         Groups that have a place at the same time.
-    kept : bool
-        Whether scales and biases stay; otherwise both are loaded for each group, to one place.
+    vectors : int
+        Places of vectors, one number for each channel: if 2, scales and biases stay; if 1, both are
+        loaded for each group.
     channels : int
         Channels that are in the accumulators at the same time: all, or parts of a long norm.
     """
 
     blocks: int
     halves: int
-    kept: bool
+    vectors: int
     channels: int
 
     @staticmethod
@@ -59,28 +61,27 @@ class RowLayout:
         """Return the layout that takes fewest instructions; raises ScheduleError if none fits."""
         columns = ceil_div(op.channels, config.block_in)
         most = min(MOST_BLOCKS, ceil_div(op.rows, config.block_out))
-        has_vectors = isinstance(op, NormalizeRows) and op.multiplier is None
-        for kept, halves in ((True, 2), (True, 1), (False, 2), (False, 1)):
-            vectors = op.channels * (2 if kept else 1) * has_vectors
-            for blocks in range(most, 0, -1):
-                held = halves * blocks
-                accumulators = vectors + held * (op.channels + REGISTERS)
-                inputs = 2 * held * op.channels if isinstance(op, ColumnShares) else 0
-                masked = isinstance(op, RowsBelowMaximum) and op.masked
-                sizes = (accumulators, held * columns << masked, inputs)
-                memories = (config.acc, config.wgt, config.inp)
-                if all(n <= memory.depth for n, memory in zip(sizes, memories, strict=True)):
-                    return RowLayout(blocks, halves, kept, op.channels)
+        has_vectors = int(isinstance(op, NormalizeRows) and op.multiplier is None)
+        masked = isinstance(op, RowsBelowMaximum) and op.masked
+        digits = 2 * isinstance(op, ColumnShares)
+        for kept, halves, blocks in product((2, 1), (2, 1), range(most, 0, -1)):
+            vectors, held = kept * has_vectors, halves * blocks
+            if (
+                vectors * op.channels + held * (op.channels + REGISTERS) <= config.acc.depth
+                and held * columns << masked <= config.wgt.depth
+                and digits * held * op.channels <= config.inp.depth
+            ):
+                return RowLayout(blocks, halves, vectors, op.channels)
         return _in_parts(op, config, has_vectors)
 
 
-def _in_parts(op: RowOperator, config: HardwareConfig, has_vectors: bool) -> RowLayout:
+def _in_parts(op: RowOperator, config: HardwareConfig, vectors: int) -> RowLayout:
     """Return the layout of a norm that has parts of its rows in the accumulators."""
-    part = (config.acc.depth - REGISTERS) // (1 + has_vectors) // config.block_in
+    part = (config.acc.depth - REGISTERS) // (1 + vectors) // config.block_in
     if isinstance(op, NormalizeRows):
         part = min(part, config.wgt.depth, config.inp.depth - op.tiles(config.block_in))
         if part > 0:
-            return RowLayout(1, 1, False, part * config.block_in)
+            return RowLayout(1, 1, vectors, part * config.block_in)
     raise ScheduleError(f"{op.channels} channels of {op.summary} do not fit the accumulators")
 
 
@@ -98,7 +99,6 @@ def emit_rows(
         If its channels do not fit the accumulators.
     """
     buffers = op.buffers(config)
-    outer = tuple(spanned(b, strides[b.name], config) if b.name in strides else b for b in buffers)
     steps = {b.name: strides.get(b.name) or Strides.of(extents_of(b)) for b in buffers}
     kinds: dict[type[Any], type[_Rows]] = {
         NormalizeRows: _Norm,
@@ -106,6 +106,7 @@ def emit_rows(
         ColumnShares: _Shares,
     }
     operations = kinds[type(op)](op, config, steps).operations()
+    outer = spanned(buffers, strides, config)
     return Fragment(config, tuple(operations), outer, LoweringOptions(), record)
 
 
@@ -157,9 +158,6 @@ class Trace:
 class _Rows:
     """The operations of a function of rows."""
 
-    vectors = 0
-    """Numbers for each channel that stay in the accumulators."""
-
     def __init__(self, op: Any, config: HardwareConfig, strides: Mapping[str, Strides]) -> None:
         self.op, self.strides = op, strides
         self.layout = RowLayout.of(op, config)
@@ -185,7 +183,7 @@ class _Rows:
             self.blocks = min(layout.blocks, rows - first)
             self.half, self.first = number % layout.halves, first
             size = layout.blocks * (layout.channels + REGISTERS)
-            self.registers = layout.channels * self.vectors + self.half * size
+            self.registers = layout.channels * layout.vectors + self.half * size
             self.values = self.registers + layout.blocks * REGISTERS
             self.weights = self.half * layout.blocks * self.columns
             self._load_group()
@@ -285,7 +283,8 @@ class _Rows:
 
     def _combine(self, op: AluOp, other: RowValue | int) -> None:
         """Combine all values with a number, or with that of their row."""
-        self._on_values(op, self._source(other), (1, 0), self._immediate(other))
+        src, imm = self._second(other)
+        self._on_values(op, src, (1, 0), imm)
 
     def _on_values(
         self, op: AluOp, src: int, steps: Pair, imm: int | None = None, channels: int = 0
@@ -341,14 +340,12 @@ class _Rows:
             return
         if self.places[x] != register:
             self._reset(register)
-            self._on_register(AluOp.ADD, register, self._source(x))
-        self._on_register(op, register, self._source(y), self._immediate(y))
+            self._on_register(AluOp.ADD, register, self._at(self.places[x]))
+        self._on_register(op, register, *self._second(y))
 
-    def _source(self, other: RowValue | int) -> int:
-        return 0 if isinstance(other, int) else self._at(self.places[other])
-
-    def _immediate(self, other: RowValue | int) -> int | None:
-        return other if isinstance(other, int) else None
+    def _second(self, other: RowValue | int) -> tuple[int, int | None]:
+        """Return the accumulators and the immediate of a second operand, which is one of both."""
+        return (0, other) if isinstance(other, int) else (self._at(self.places[other]), None)
 
     def _reset(self, register: int) -> None:
         self._gemm([(self._at(register), 0, 0)], inner=self._each(0), reset=1)
@@ -385,10 +382,7 @@ class _Norm(_Rows):
 
     def _constants(self) -> None:
         self._load("constants", Memory.INP, 0, 0, (1, self.op.tiles(self.block)))
-        if self.op.multiplier is not None:
-            return
-        self.vectors = 2 if self.layout.kept else 1
-        if self.layout.kept:
+        if self.layout.vectors == 2:
             for number, name in enumerate(("scale", "bias")):
                 self._load_vector(name, number * self.channels)
 
@@ -405,18 +399,18 @@ class _Norm(_Rows):
 
     def _finish(self) -> None:
         """Make places of the values of a part, and results of these."""
-        offset, root, shift = self.results
+        op, (offset, root, shift) = self.op, self.results
         self._enter(2 + self.block)
         if offset:
             self._combine(AluOp.ADD, offset)
         self._combine(AluOp.MUL, root)
-        if self.op.multiplier is not None:
-            self._post(self.op.multiplier, self.op.shift, self.op.zero_point)
+        if not self.layout.vectors:
+            self._post(op.multiplier, op.shift, op.zero_point)
         self._combine(AluOp.SHR, shift)
-        if self.op.multiplier is not None:
+        if not self.layout.vectors:
             return
         self._by_channel(AluOp.MUL, "scale", 0)
-        self._post(1, self.op.shift, self.op.zero_point)
+        self._post(1, op.shift, op.zero_point)
         self._by_channel(AluOp.ADD, "bias", self.channels)
 
     def _sums(self, register: int) -> None:
@@ -431,7 +425,7 @@ class _Norm(_Rows):
     def _squares(self, register: int) -> None:
         """Add the sums of squares; that of a single row is its product with itself."""
         op, first = self.op, self.op.tiles(self.block)
-        if op.multiplier is None or op.rows > 1 or op.channels % self.block:
+        if self.layout.vectors or op.rows > 1 or op.channels % self.block:
             self._enter(2)
             self._on_values(AluOp.MUL, self.values, (self.channels, 1))
             self._reduce(AluOp.ADD, register)
@@ -448,7 +442,7 @@ class _Norm(_Rows):
 
     def _by_channel(self, op: AluOp, name: str, place: int) -> None:
         """Combine all values with the number of their channel."""
-        if not self.layout.kept:
+        if self.layout.vectors == 1:
             place = 0
             self._load_vector(name, place)
         self._on_values(op, place, (0, 1))

@@ -7,7 +7,7 @@ tiles (padding, skipped tiles) determine which iterations are needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import replace
 from itertools import accumulate
 from operator import mul
@@ -24,7 +24,7 @@ from vtaops.lowering.emission.microcode import AffineLoop, Strides, kernels
 from vtaops.lowering.emission.padding import Mask, boxes
 from vtaops.lowering.operation import Elements, Operation, Shift
 from vtaops.lowering.tree.expressions import Expression, Values
-from vtaops.lowering.tree.nodes import CallNest, TileOperand
+from vtaops.lowering.tree.nodes import CallNest, TileOperand, grid_of
 from vtaops.machine.config import WINDOW_TILES, Extension
 from vtaops.machine.isa import Alu, AluOp
 from vtaops.schedule.calls import POOL_CALL, PRODUCT_CALLS, RESET_CALL, WINDOW_CALL
@@ -48,7 +48,8 @@ class Computation:
         self._context = context
         self._addresses = context.addresses
         self._micro_op_depth = context.options.depth(context.config)
-        own = {loop.name for loop in leaf.loops}
+        self._points = grid_of(leaf.loops)
+        own = self._points.keys()
         self._every = IterationBox(tuple(range(loop.extent) for loop in leaf.loops))
         self._guards = [(guard, picker(_outer_names([guard], own))) for guard in leaf.guards]
         """The guards, each with the outer loops that it uses."""
@@ -126,7 +127,7 @@ class Computation:
             dst = self._leaf.operands[0]
             positions = self._positions(dst, self._every, values)
             written, skipped = np.broadcast_arrays(positions, unread & held)
-            size = self._addresses.size(dst.buffer.name)
+            size = self._addresses.tiles[dst.buffer.name].size
             self._context.padding.mark(dst.buffer.name, thread, written[skipped], size)
         return unread
 
@@ -137,13 +138,8 @@ class Computation:
 
         Axes of loops that it does not use have extent 1.
         """
-        point: dict[str, Any] = {**values}
-        axes = len(self._leaf.loops)
-        for axis, loop in enumerate(self._leaf.loops):
-            if loop.name in expression.names:  # an open grid; `numpy.ogrid` is slow
-                point[loop.name] = np.arange(loop.extent).reshape(-1, *[1] * (axes - axis - 1))
-        values_at = np.asarray(expression(point))
-        return values_at.reshape((1,) * (axes - values_at.ndim) + values_at.shape)
+        values_at = np.asarray(expression({**values, **self._points}))
+        return values_at.reshape((1,) * (len(self._points) - values_at.ndim) + values_at.shape)
 
     def _positions(self, operand: TileOperand, box: IterationBox, values: Values) -> Elements:
         """Return an operand's positions within its tile over the iterations of a box."""
@@ -158,7 +154,7 @@ class Computation:
         tiles = self._known.once(key, self._evaluate, operand.offset, values)
         own = zip(spans, tiles.shape, strict=True)
         part = tiles[tuple(slice(s.start, s.stop) if n > 1 else slice(1) for s, n in own)]
-        return self._addresses.place(operand.buffer.name, part)
+        return self._addresses.tiles[operand.buffer.name].place(part)
 
     def _at(self, tiles: Shift, box: IterationBox, values: Values) -> list[Operation]:
         """Return the operations of a box for tiles (dst, src, wgt) at these addresses."""
@@ -235,7 +231,7 @@ class Computation:
         yield box
 
     def _is_straight(self, operand: TileOperand) -> bool:
-        return operand.offset.affine and self._addresses.is_whole(operand.buffer.name)
+        return operand.offset.affine and self._addresses.tiles[operand.buffer.name].is_whole
 
     def _bends(self, operand: TileOperand, box: IterationBox, index: int, values: Values) -> bool:
         """Whether an operand moves by unequal steps along a loop."""
@@ -263,6 +259,6 @@ class Computation:
         return base, strides
 
 
-def _outer_names(expressions: Iterable[Expression], own: set[str]) -> list[str]:
+def _outer_names(expressions: Iterable[Expression], own: Set[str]) -> list[str]:
     """Return the loops that expressions use, except those of the nest, `own`."""
     return sorted({name for expression in expressions for name in expression.names} - own)

@@ -50,8 +50,6 @@ def emit(
     ShapeError
         If strides are given for a buffer that is neither image nor matrix.
     """
-    strides = dict(options.strides)
-    outer = tuple(spanned(b, strides[b.name], config) if b.name in strides else b for b in buffers)
     operations = without_dead_loads(walk(tree, buffers, config, options))
     # Before `overwrite`: two products that pair are one instruction, of which one step overwrites.
     if config.has(Extension.PAIRS):
@@ -60,4 +58,5 @@ def emit(
     # Last: it post-processes the last writers of accumulators, which `overwrite` splits.
     if config.has(Extension.POST):
         operations = post_process_outputs(operations, config)
+    outer = spanned(buffers, dict(options.strides), config)
     return Fragment(config, tuple(operations), outer, options, record)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import prod
 
@@ -47,14 +48,22 @@ def placed(tiles: Grid, extents: Extents, strides: Strides) -> Grid:
     return positions + column + strides.first
 
 
-def spanned(buffer: Buffer, strides: Strides, config: HardwareConfig) -> Buffer:
-    """Return the bytes of the larger image from the first block of a buffer to its last tile.
+def spanned(
+    buffers: Iterable[Buffer], strides: Mapping[str, Strides], config: HardwareConfig
+) -> tuple[Buffer, ...]:
+    """Return buffers, of which those with strides are the bytes of the larger image.
+
+    These reach from the first block of the part to its last tile.
 
     Raises
     ------
     ShapeError
-        If the buffer holds neither image nor matrix.
+        If one with strides holds neither image nor matrix.
     """
+    return tuple(_whole(b, strides[b.name], config) if b.name in strides else b for b in buffers)
+
+
+def _whole(buffer: Buffer, strides: Strides, config: HardwareConfig) -> Buffer:
     extents = extents_of(buffer)
     tiles = int(placed(np.array(prod(extents) - 1), extents, strides)) + 1
     lanes = prod(size for _, size in buffer.layout.blocks)

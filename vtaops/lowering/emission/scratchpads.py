@@ -19,7 +19,7 @@ from vtaops.base.shapes import ceil_div
 from vtaops.lowering.operation import Elements
 from vtaops.lowering.options import Capacity
 from vtaops.lowering.tree import nodes as nests
-from vtaops.lowering.tree.expressions import Values, open_grid
+from vtaops.lowering.tree.expressions import Values
 from vtaops.machine.accesses import distinct
 from vtaops.machine.config import POST_ROWS, HardwareConfig
 from vtaops.schedule.calls import ALU_CALL, REQUANTIZE_CALL, RESET_CALL
@@ -31,7 +31,7 @@ ROWS = {"bias": 0, "scale": POST_ROWS}
 """First tile of each half of the POST parameters."""
 
 
-class _Tile:
+class Tile:
     """A buffer's elements that are written, packed in their order, and when a new tile begins.
 
     TVM's compaction gives a buffer the bounding box of all its tiles, which exceeds a tile if tiles
@@ -46,6 +46,8 @@ class _Tile:
     ----------
     size : int
         Elements of the tile.
+    is_whole : bool
+        Whether it has no gaps, so that elements are positions.
     scope : tuple of str or None
         If it is filled piece by piece: the loops around all pieces; a new tile begins when one of
         them advances. None if it is filled at once.
@@ -90,10 +92,7 @@ def _around(writers: list[_Placed]) -> tuple[str, ...]:
 
 def _written(outer: tuple[nests.Loop, ...], leaf: nests.LeafNest) -> Elements:
     """Return the elements of TVM's buffer that a leaf writes over all loops."""
-    loops = [loop for loop in (*outer, *leaf.loops) if loop.name in leaf.dst.offset.names]
-    grid = open_grid([loop.extent for loop in loops])
-    point = {loop.name: index for loop, index in zip(loops, grid, strict=True)}
-    return np.asarray(leaf.dst.offset(point)).ravel()
+    return np.asarray(leaf.dst.offset(nests.grid_of((*outer, *leaf.loops)))).ravel()
 
 
 def _fills(leaf: nests.LeafNest) -> bool:
@@ -135,6 +134,8 @@ class Addresses:
 
     Attributes
     ----------
+    tiles : dict of str to Tile
+        The tile of each buffer.
     used : dict
         Occupied elements of each scratchpad.
 
@@ -150,15 +151,19 @@ class Addresses:
         writers: dict[str, list[_Placed]] = {}
         for placed in nests.placed_leaves(tree.body):
             writers.setdefault(placed[1].dst.buffer.name, []).append(placed)
-        self._tiles = {b.name: _Tile(writers[b.name]) for b in tree.allocations}
+        self.tiles = {b.name: Tile(writers[b.name]) for b in tree.allocations}
         self.used = {"inp": 0, "wgt": 0, "acc": 0, **dict.fromkeys(ROWS, 0)}
         self._regions: dict[tuple[str, int], _Region] = {}
         self._aliases = _aliases(tree)
         for buffer in tree.allocations:
             if self.root(buffer.name) == buffer.name:
                 _, first = writers[buffer.name][0]
-                places = _places(first, self.size(buffer.name), capacity, tree.threads)
-                self._allocate(buffer, places, tree.threads)
+                elements = self.tiles[buffer.name].size
+                places = _places(first, elements, capacity, tree.threads)
+                for thread in range(tree.threads):
+                    region = _Region(self.used[buffer.scratchpad], elements, places)
+                    self._regions[buffer.name, thread] = region
+                    self.used[buffer.scratchpad] += region.elements
         for name, elements in self.used.items():
             depth = POST_ROWS if name in ROWS else getattr(config, name).depth
             if elements > depth:
@@ -176,14 +181,6 @@ class Addresses:
                 sizes[name] += region.elements
         return ", ".join(f"{name.split('_local.')[0]} {n}" for name, n in sizes.most_common())
 
-    def _allocate(self, buffer: nests.TileBuffer, places: int, threads: int) -> None:
-        """Allocate every thread's places for a buffer, contiguously."""
-        elements = self.size(buffer.name)
-        for thread in range(threads):
-            first = self.used[buffer.scratchpad]
-            self._regions[buffer.name, thread] = _Region(first, elements, places)
-            self.used[buffer.scratchpad] += elements * places
-
     def root(self, buffer: str) -> str:
         """Return the buffer whose place a buffer shares, or the buffer itself."""
         return self._aliases.get(buffer, buffer)
@@ -199,7 +196,7 @@ class Addresses:
     def continues(self, buffer: str, thread: int, values: Values) -> bool:
         """Whether what fills a buffer is one more piece of its current tile."""
         root = self.root(buffer)
-        scope = self._tiles[root].scope
+        scope = self.tiles[root].scope
         if scope is None:
             return False
         now = tuple(values[name] for name in scope)
@@ -214,18 +211,6 @@ class Addresses:
     def is_overwritten(self, buffer: str) -> bool:
         """Whether an ALU stage overwrites the loaded contents of a buffer in place."""
         return buffer in self._aliases.values()
-
-    def size(self, buffer: str) -> int:
-        """Return the number of elements in a tile of a buffer."""
-        return self._tiles[buffer].size
-
-    def is_whole(self, buffer: str) -> bool:
-        """Whether a buffer's tile has no gaps, so that elements are positions."""
-        return self._tiles[buffer].is_whole
-
-    def place(self, buffer: str, element: Elements) -> Elements:
-        """Return the positions of elements within a buffer's tile."""
-        return self._tiles[buffer].place(element)
 
 
 def _places(leaf: nests.LeafNest, elements: int, capacity: Capacity, threads: int) -> int:

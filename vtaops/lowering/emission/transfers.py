@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -16,8 +15,8 @@ from vtaops.lowering.emission.padding import Mask
 from vtaops.lowering.emission.scratchpads import ROWS
 from vtaops.lowering.operation import Operation
 from vtaops.lowering.options import Extents, Strides
-from vtaops.lowering.tree.expressions import Expression, Values, open_grid
-from vtaops.lowering.tree.nodes import CopyNest, Loop
+from vtaops.lowering.tree.expressions import Expression, Values
+from vtaops.lowering.tree.nodes import CopyNest, grid_of
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Gemm, Load, MemoryInstruction, Store
 from vtaops.program import NO_BUFFER
@@ -34,11 +33,11 @@ class TileCopy:
         self._origin = dict.fromkeys((loop.name for loop in leaf.loops), 0)
         inside = () if leaf.inside is None else (leaf.inside,)
         self._deciding = [
-            (e, picker(sorted(e.names - self._origin.keys())), _grid_of(leaf.loops, e))
+            (e, picker(sorted(e.names - self._origin.keys())))
             for e in (*inside, *leaf.guards, leaf.on_chip.offset)
         ]
-        """What decides what is copied, and its place on chip, with the values that it uses, and the
-        points of the loops of the copy."""
+        """What decides what is copied, and its place on chip, with the values that it uses."""
+        self._points = grid_of(leaf.loops)
         self._pads = _writes_padding(leaf)
         self._changes = bool(leaf.read & context.changing) or (
             leaf.loads and context.addresses.is_overwritten(leaf.dst.buffer.name)
@@ -107,9 +106,13 @@ class TileCopy:
         return copy, 0 if copy.lowest is None else copy.lowest + (turn - at) * step
 
     def _decided(self, values: Values) -> Iterator[bytes]:
-        for expression, pick, grid in self._deciding:
+        for expression, pick in self._deciding:
             key = expression, pick(values)
-            yield self._known.once(key, _over_loops, expression, values, grid)
+            yield self._known.once(key, lambda e: self._over_loops(e, values).tobytes(), expression)
+
+    def _over_loops(self, expression: Expression, values: Values) -> Grid:
+        """Evaluate an expression for all iterations, along the axes of loops that it uses."""
+        return np.asarray(expression({**values, **self._points}))
 
     def _evaluated(self, values: Values) -> _Copy:
         """Evaluate a copy for the current values of the outer loops."""
@@ -129,7 +132,7 @@ class TileCopy:
 
     def _padding_of(self, grid: Grid, start: int) -> Mask:
         """Return a mask of the padding in a tile whose products are skipped."""
-        mask = np.zeros(self._addresses.size(self._leaf.dst.buffer.name), np.bool_)
+        mask = np.zeros(self._addresses.tiles[self._leaf.dst.buffer.name].size, np.bool_)
         if self._context.options.skip_padding or not self._pads:
             mask[start : start + grid.size] = (grid == ZERO).ravel()
         elif (grid == ZERO).any():  # only padding that would need a LOAD without data rows
@@ -143,14 +146,12 @@ class TileCopy:
         """Return the DRAM element of each element of a tile, and the first copied element."""
         leaf = self._leaf
         shape = tuple(loop.extent for loop in leaf.loops)
-        point: dict[str, Any] = {**values}
-        point.update(zip((loop.name for loop in leaf.loops), open_grid(shape), strict=True))
 
         def evaluated(expression: Expression) -> Grid:
-            return np.broadcast_to(np.asarray(expression(point)), shape)
+            return np.broadcast_to(self._over_loops(expression, values), shape)
 
         elements = evaluated(leaf.on_chip.offset)
-        places = self._addresses.place(leaf.on_chip.buffer.name, elements).ravel()
+        places = self._addresses.tiles[leaf.on_chip.buffer.name].place(elements).ravel()
         start = int(places.min())
         grid = np.full(shape, ZERO, np.int64)
         if leaf.dram is not None:
@@ -199,17 +200,6 @@ class _Copy:
     lowest: int | None
     accesses: list[BlockTransfer]
     padding: Mask | None
-
-
-def _grid_of(loops: tuple[Loop, ...], expression: Expression) -> dict[str, Grid]:
-    """Return the points of the loops that an expression uses."""
-    own = [loop for loop in loops if loop.name in expression.names]
-    grid = open_grid([loop.extent for loop in own])
-    return dict(zip((loop.name for loop in own), grid, strict=True))
-
-
-def _over_loops(expression: Expression, values: Values, grid: dict[str, Grid]) -> bytes:
-    return np.asarray(expression({**values, **grid})).tobytes()
 
 
 def _period(extents: Extents, strides: Strides) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from vtaops import ops
 from vtaops.base.errors import ScheduleError, UnsupportedError
 from vtaops.base.shapes import ceil_div
-from vtaops.lowering.tree.builder import Computed, TreeBuilder, call, nested
+from vtaops.lowering.tree.builder import Computed, TreeBuilder, call, nested, reset
 from vtaops.lowering.tree.indices import ZERO, Index, Span, TiledAxis, TileTensor, within
 from vtaops.lowering.tree.nodes import CopyNest, Loop, Node, TileOperand, Tree
 from vtaops.machine.alu import AluOp
@@ -25,7 +25,7 @@ from vtaops.ops.epilogue import AluStage
 from vtaops.ops.families import WindowOperator
 from vtaops.ops.maxima import AxisTaps, SeparateMaxima
 from vtaops.schedule import Tiling
-from vtaops.schedule.calls import ALU_CALL, GEMM_CALL, POOL_CALL, RESET_CALL, WINDOW_CALL
+from vtaops.schedule.calls import ALU_CALL, GEMM_CALL, POOL_CALL, WINDOW_CALL
 
 
 @singledispatch
@@ -88,8 +88,8 @@ class _Matrix(TreeBuilder):
         right = self.load(other, "wgt", [self.n, k], columns)
         self.loaded = [left[1], right[1]]
         result = self.accumulators("res_gem")
-        gemm = call(GEMM_CALL, [self.m, k, self.n], result.here, left[1].here, right[1].here)
-        first: list[Node] = [call(RESET_CALL, self.spans, result.here)]
+        gemm = call(GEMM_CALL, [self.m, k, self.n], result, left[1], right[1])
+        first: list[Node] = [reset(result)]
         step: list[Node] = [left[0], right[0], gemm]
         last: list[Node] = []
         for name, value in zeros.items():
@@ -97,8 +97,8 @@ class _Matrix(TreeBuilder):
             load, constant = self.load(name, scratchpad, [k], [ZERO, k.position])
             read = (constant, right[1]) if name == "column" else (left[1], constant)
             total = self.accumulators(f"res_{name}_sum", [axis])
-            first.append(call(RESET_CALL, [axis], total.here))
-            step += [load, call(GEMM_CALL, [axis, k], total.here, *(tile.here for tile in read))]
+            first.append(reset(total))
+            step += [load, call(GEMM_CALL, [axis, k], total, *read)]
             if value == 128:  # the constant is half of it
                 half, total = total, self.accumulators(f"res_{name}_twice", [axis])
                 last.append(self.stage(AluStage(total.name, AluOp.SHR, -1), total, half))
@@ -268,10 +268,9 @@ class _Convolution(_Image):
             )
             self.loaded.append(kernel)
             result = self.accumulators(f"res_conv{digit}")
-            gemm = call(self._product, order, result.here, pixel, kernel.here)
+            gemm = call(self._product, order, result, pixel, kernel)
             steps = nested([self._ic.tiles, *outside], [load_data, load_kernel, gemm])
-            first = call(RESET_CALL, self.spans, result.here)
-            found[f"conv{digit}"] = [first, *steps], result
+            found[f"conv{digit}"] = [reset(result), *steps], result
         return found
 
     def scaled(
@@ -393,7 +392,7 @@ class _Transposed(_Image):
         )
         gemm = replace(gemm, guards=(*gemm.guards, *rows.guards, *columns.guards))
         steps = nested([ic.tiles, *outside], [load_data, load_kernel, gemm])
-        return [call(RESET_CALL, self.spans, result.here), *steps], result
+        return [reset(result), *steps], result
 
 
 # -------------------------------------------------------------------------- elementwise
@@ -489,35 +488,33 @@ class _Pool(_Image):
         gemm = call(
             GEMM_CALL,
             [self.oc, *taps, self.y, self.x],
-            result.here,
+            result,
             data.at(self.oc.inside, rows.read, columns.read),
-            scale.here,
+            scale,
         )
-        reset = call(RESET_CALL, self.spans, result.here)
         if apart:
-            return [reset, *nested([self._dy.loop], [load, load_scale, gemm])], result
-        return [load, load_scale, reset, gemm], result
+            return [reset(result), *nested([self._dy.loop], [load, load_scale, gemm])], result
+        return [load, load_scale, reset(result), gemm], result
 
     def maxima(self, reads_inputs: bool) -> Tree:
         """Return the tree of maxima over whole windows."""
         rows, columns = self._windows()
         load, data = self.load_image(self.oc, rows, columns, padding=LEAST)
         result = self.accumulators("res_max")
-        reset = replace(call(RESET_CALL, self.spans, result.here), imm=LEAST)
+        least = reset(result, imm=LEAST)
         if reads_inputs:  # one instruction per window row
             pixel = data.at(self.oc.inside, rows.read, columns.read)
             order = [self._dy, *self.spans, self._dx]
-            pool = call(POOL_CALL, order, result.here, pixel)
-            return self.finished([], [load, reset, pool, self.store(result)])
+            pool = call(POOL_CALL, order, result, pixel)
+            return self.finished([], [load, least, pool, self.store(result)])
         # One per pixel: its real pixels form a rectangle.
         load_scale, scale = self.diagonal("data_scale")
         staged = self.accumulators("res_data", data.spans)
         pixel = staged.at(self.oc.inside, rows.read, columns.read)
         order = [self._dy, self._dx, *self.spans]
-        maximum = call(ALU_CALL, order, result.here, result.here, pixel)
-        maximum = replace(maximum, alu_op=int(AluOp.MAX))
+        maximum = call(ALU_CALL, order, result, result, pixel, alu_op=int(AluOp.MAX))
         entered = self.product(staged, scale, data)
-        return self.finished([], [load_scale, load, *entered, reset, maximum, self.store(result)])
+        return self.finished([], [load_scale, load, *entered, least, maximum, self.store(result)])
 
     def separate_maxima(self, maxima: SeparateMaxima) -> Tree:
         """Return the tree of maxima along the columns, then along the rows."""
@@ -539,8 +536,7 @@ class _Pool(_Image):
         def larger(value: TileTensor, other: TileOperand) -> TileTensor:
             """Compute the maximum of accumulators and others."""
             result = self.accumulators(f"{value.name}_{len(nodes)}", value.spans)
-            nest = call(ALU_CALL, value.spans, result.here, value.here, other)
-            nodes.append(replace(nest, alu_op=int(AluOp.MAX)))
+            nodes.append(call(ALU_CALL, value.spans, result, value, other, alu_op=int(AluOp.MAX)))
             return result
 
         def widened(above: bool) -> TileTensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from vtaops.lowering.tree.expressions import Expression
 from vtaops.lowering.tree.indices import (
@@ -36,6 +37,8 @@ from vtaops.schedule.calls import (
     REQUANTIZE_CALL,
     RESET_CALL,
 )
+
+Operand = TileTensor | TileOperand
 
 Computed = tuple[list[Node], TileTensor]
 """Statements, and the accumulators that they fill."""
@@ -133,30 +136,17 @@ class TreeBuilder:
         operands = self.dram("res").at(*self.place), value.at(*(s.inside for s in self.spans))
         return CopyNest(loops_of(self.spans), guards_of(self.spans), operands)
 
-    def product(
-        self, result: TileTensor, scale: TileTensor, data: TileTensor | TileOperand
-    ) -> list[Node]:
+    def product(self, result: TileTensor, scale: TileTensor, data: Operand) -> list[Node]:
         """Multiply input tiles by diagonal weight tiles, each to an accumulator."""
-        read = data.here if isinstance(data, TileTensor) else data
-        reset = call(RESET_CALL, result.spans, result.here)
-        return [reset, call(GEMM_CALL, result.spans, result.here, read, scale.here)]
+        return [reset(result), call(GEMM_CALL, result.spans, result, data, scale)]
 
-    def stage(
-        self, stage: Stage, result: TileTensor, *operands: TileTensor | TileOperand
-    ) -> CallNest:
+    def stage(self, stage: Stage, result: TileTensor, *operands: TileTensor) -> CallNest:
         """Return a stage from the accumulators before it, and its operands, to those behind it."""
-        read = (each.here if isinstance(each, TileTensor) else each for each in operands)
         if isinstance(stage, ScaleStage):
-            nest = call(REQUANTIZE_CALL, result.spans, result.here, *read)
-            return replace(nest, scaling=(stage.zero_point, *stage.clip, stage.fine))
-        nest = call(ALU_CALL, result.spans, result.here, *read)
-        return replace(nest, alu_op=int(stage.op), imm=stage.imm)
-
-    def _vector(self, name: str, scratchpad: str) -> tuple[CopyNest, TileTensor]:
-        """Load what a tile needs of a vector: its channels, or the one block that all share."""
-        blocks = self.dram(name).spans[0].extent
-        channels = [self.channels] if self.channels and blocks > 1 else []
-        return self.load(name, scratchpad, channels, [axis.position for axis in channels])
+            scaling = stage.zero_point, *stage.clip, stage.fine
+            return call(REQUANTIZE_CALL, result.spans, result, *operands, scaling=scaling)
+        how = {"alu_op": int(stage.op), "imm": stage.imm}
+        return call(ALU_CALL, result.spans, result, *operands, **how)
 
     # ---------------------------------------------------------------------- statements
 
@@ -200,13 +190,18 @@ class TreeBuilder:
         self, stage: Stage, name: str, first: list[Node], body: list[Node]
     ) -> TileTensor:
         """Add the load of a stage's vector to what happens first, or to what is done for each."""
-        if isinstance(stage, ScaleStage):
-            load, tensor = self._vector(name, _POST[name])
+        axis, scaled = self.channels, isinstance(stage, ScaleStage)
+        if axis and self.dram(name).spans[0].extent == 1:  # the one block that all share
+            axis = None
+        channels = [axis] if axis else []
+        scratchpad = _POST[name] if scaled else "acc"
+        load, tensor = self.load(name, scratchpad, channels, [axis.position for axis in channels])
+        if scaled:
             first.insert(0, load)
-            return tensor
-        load, tensor = self._vector(name, "acc")
-        vectors_first = self.tiling.keep == "wgt" and self.channels is not None
-        (first if vectors_first else body).append(load)
+        elif self.tiling.keep == "wgt" and self.channels:
+            first.append(load)
+        else:
+            body.append(load)
         return tensor
 
     def finished(
@@ -253,9 +248,15 @@ def _onto(value: TileTensor, node: Node) -> Node:
     return replace(node, operands=(dst, *node.operands[1:]))
 
 
-def call(name: str, spans: Sequence[Span], *operands: TileOperand) -> CallNest:
-    """Return a call for all positions of some spans."""
-    return CallNest(loops_of(spans), guards_of(spans), operands, name)
+def call(name: str, spans: Sequence[Span], *operands: Operand, **fields: Any) -> CallNest:
+    """Return a call for all positions of some spans; a tensor stands for its tile there."""
+    tiles = tuple(each.here if isinstance(each, TileTensor) else each for each in operands)
+    return CallNest(loops_of(spans), guards_of(spans), tiles, name, **fields)
+
+
+def reset(tile: TileTensor, **fields: Any) -> CallNest:
+    """Return the reset of accumulators."""
+    return call(RESET_CALL, tile.spans, tile, **fields)
 
 
 def nested(loops: Sequence[Loop], body: list[Node]) -> list[Node]:

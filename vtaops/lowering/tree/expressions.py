@@ -6,12 +6,11 @@ exact for every shape, whatever divisions and bounds they contain.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 _GLOBALS = {"minimum": np.minimum, "maximum": np.maximum}
 
@@ -41,9 +40,3 @@ class Expression:
     def __call__(self, values: Mapping[str, Any]) -> Any:
         """Evaluate with integers or broadcastable integer arrays for the loop variables."""
         return eval(self._code, _GLOBALS, values)
-
-
-def open_grid(extents: Sequence[int]) -> list[npt.NDArray[np.int64]]:
-    """Return the coordinates of a grid, each along its own axis; `numpy.ogrid` takes long."""
-    inner = range(len(extents))[::-1]
-    return [np.arange(n).reshape(-1, *[1] * k) for n, k in zip(extents, inner, strict=True)]

@@ -8,9 +8,12 @@ tree can be emitted more than once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
 
 from vtaops.lowering.tree.expressions import Expression
 from vtaops.machine.isa import Unit
@@ -50,6 +53,13 @@ class Loop:
 
     name: str
     extent: int
+
+
+def grid_of(loops: Sequence[Loop]) -> dict[str, npt.NDArray[np.int64]]:
+    """Return the values of loops by name, each along its own axis; `numpy.ogrid` takes long."""
+    inner = range(len(loops))[::-1]
+    steps = zip(loops, inner, strict=True)
+    return {loop.name: np.arange(loop.extent).reshape(-1, *[1] * k) for loop, k in steps}
 
 
 @dataclass(frozen=True)

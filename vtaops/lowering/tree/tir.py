@@ -20,7 +20,7 @@ from tvm import tirx
 from tvm.ir import Call
 
 from vtaops.base.errors import ScheduleError
-from vtaops.lowering.tree.expressions import Expression, open_grid
+from vtaops.lowering.tree.expressions import Expression
 from vtaops.lowering.tree.nodes import (
     CallNest,
     CopyNest,
@@ -31,6 +31,7 @@ from vtaops.lowering.tree.nodes import (
     TileBuffer,
     TileOperand,
     Tree,
+    grid_of,
     leaves,
 )
 from vtaops.lowering.tree.preserve import preserve_operands
@@ -320,9 +321,7 @@ class _Parser:
     ) -> TileOperand:
         """Return an operand of whole tiles, over whose lanes some loops run."""
         offset = expression(index)
-        outer = [loop for loop in self._loops if loop.name in offset.names - over.keys()]
-        grid = open_grid([loop.extent for loop in outer])
-        point = {loop.name: places for loop, places in zip(outer, grid, strict=True)}
+        point = grid_of(self._loops)
         first, last = (offset({**point, **lane}) for lane in (dict.fromkeys(over, 0), over))
         _require(
             np.all(last - first == (lanes - 1 if over else 0)) and not np.any(first % lanes),
