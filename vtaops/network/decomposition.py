@@ -195,13 +195,14 @@ def _repeated_pixels(data: Tensor, shape: tuple[int, ...], graph: Graph) -> Step
     (n, c, h, w), (batch, channels, height, width) = data.shape, shape
     if n != batch:
         return None
-    unchanged = Requantization(1, 0, data.zero_point)
-    growth: tuple[tuple[bool, GraphOperator], ...] = (
-        (w < width, ops.Upsample((1, width))),
-        (h < height, ops.Upsample((height, 1))),
-        (c < channels, ops.Convolution(np.ones((channels, 1, 1, 1), np.int8), None, unchanged)),
-    )
-    found = [op for grows, op in growth if grows]
+    found: list[GraphOperator] = []
+    if w < width:
+        found.append(ops.Upsample((1, width)))
+    if h < height:
+        found.append(ops.Upsample((height, 1)))
+    if c < channels:
+        ones = np.ones((channels, 1, 1, 1), np.int8)
+        found.append(ops.Convolution(ones, None, Requantization(1, 0, data.zero_point)))
     return tuple((op, (-1 if number else 0,)) for number, op in enumerate(found))
 
 

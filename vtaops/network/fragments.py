@@ -134,6 +134,22 @@ class Fragments:
             self._alone[id(fragment)] = _computed(program), program.cycles(planned(program.config))
         return self._alone[id(fragment)]
 
+    def find_fused(self, steps: Sequence[MappedOperator], limit: float) -> GroupTiling | None:
+        """Return tilings of steps that pass tiles to each other; None if that is impossible.
+
+        Also returns None if all take `limit` cycles or more by estimate.
+        """
+        ops, config = [step.op for step in steps], self.target.config
+        if not config.has(Extension.FORWARD) or not all(isinstance(op, Conv2d) for op in ops):
+            return None
+        return next(fused_tilings(ops, config, limit), None)
+
+    def find_interleaved(self, steps: Sequence[MappedOperator]) -> GroupTiling | None:
+        """Return tilings of steps that fit the scratchpads side by side; None if none do."""
+        ops = [step.op for step in steps]
+        find = classifier_tilings if _is_classifier(ops) else interleaved_tilings
+        return find(ops, self.target.config)
+
     def co_allocate(
         self, steps: Sequence[MappedOperator], tilings: Sequence[Tiling]
     ) -> list[Fragment] | None:
@@ -402,13 +418,9 @@ class FusionCandidate:
         return chained(fragments, lag, _reads(self.steps))
 
     def _estimate(self) -> None:
-        """Find tilings, also where tiles are passed on, and estimate from theirs what is saved."""
-        ops, config = [step.op for step in self.steps], self._fragments.target.config
-        self._fused: GroupTiling | None = None
-        if config.has(Extension.FORWARD) and all(isinstance(op, Conv2d) for op in ops):
-            self._fused = next(fused_tilings(ops, config, self._limit), None)
-        find = classifier_tilings if _is_classifier(ops) else interleaved_tilings
-        self._interleaved = find(ops, config)
+        """Find tilings, and estimate from theirs what is saved."""
+        self._fused = self._fragments.find_fused(self.steps, self._limit)
+        self._interleaved = self._fragments.find_interleaved(self.steps)
         ways = filter(None, (self._fused, self._interleaved))
         least = min((way.cycles for way in ways), default=self._cycles)
         if least < self._limit:

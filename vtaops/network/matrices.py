@@ -374,7 +374,7 @@ def lower_row_norm(op: ops.RowNorm, node: Node, region: LoweredRegion) -> None:
         center=op.center,
         multiplier=op.multiplier,
     )
-    source = _rows(node, node.inputs[0], norm, region)
+    source = _rows(node, norm, region)
     columns = _columns(node, "columns", result, norm, region)
     place = _of_rows(node, norm, region)
     order = np.argsort(place.lanes) if place.image[1] == norm.channels else slice(None)
@@ -411,7 +411,7 @@ def lower_row_softmax(op: ops.RowSoftmax, node: Node, region: LoweredRegion) -> 
     fields = {name: scale[name] for name in ("multiplier", "shift", "zero_point")}
     shares = ColumnShares(**extents, least=least, most=most, **fields)
     _check(below, region.target)
-    sources = [_rows(node, tensor, shares, region) for tensor in node.inputs]
+    sources = [_rows(node, shares, region, tensor) for tensor in node.inputs]
     plain = replace(result, zero_point=0)
     names = "high", "low", "shares"
     high, low, parts = (_columns(node, name, plain, shares, region) for name in names)
@@ -452,8 +452,10 @@ def _extents(node: Node, region: LoweredRegion) -> dict[str, int]:
     return {"rows": height * width, "channels": channels}
 
 
-def _rows(node: Node, tensor: Tensor, op: RowOperator, region: LoweredRegion) -> TensorPlace:
-    """Return the rows of a tensor as weights.
+def _rows(
+    node: Node, op: RowOperator, region: LoweredRegion, tensor: Tensor | None = None
+) -> TensorPlace:
+    """Return the rows of a tensor, the first by default, as weights.
 
     Raises
     ------
@@ -461,6 +463,7 @@ def _rows(node: Node, tensor: Tensor, op: RowOperator, region: LoweredRegion) ->
         If the hardware cannot execute an operator.
     """
     _check(op, region.target)
+    tensor = tensor or node.inputs[0]
     groups = region.storages[tensor.name].row_groups(tensor.shape)
     source = region.places[tensor.name]
     if not _is_permuted(source, op):

@@ -15,9 +15,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
-from functools import cache, partial
+from functools import cache
 from itertools import accumulate, filterfalse
-from operator import eq, mul
+from operator import mul
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -344,7 +344,7 @@ def _of_result(
     wish, own = wishes.get(node.outputs[0].name), natural(node.outputs[0].shape, rows)
     if wish is None:
         return result if own in (None, result) else None
-    return next((s for s in _seen(node, result, wish) if s == own or wish.takes(s)), None)
+    return next(filter(lambda s: s == own or wish.takes(s), _seen(node, result, wish)), None)
 
 
 def _seen(node: Node, result: Storage, wish: Wish) -> tuple[Storage, ...]:
@@ -385,16 +385,21 @@ def made(node: Node, given: Sequence[Storage]) -> Storage | None:
     """Return the storage of a result; None if the node cannot read inputs stored so."""
     if isinstance(node.op, ROWS):
         return forward(node, node.inputs[0].shape, given[0])
+    found = {forward(node, tensor.shape, storage) for tensor, storage in _alike(node, given)}
+    return found.pop() if len(found) == 1 else None
+
+
+def _alike(node: Node, given: Sequence[Storage]) -> list[tuple[Tensor, Storage]]:
+    """Return the inputs of a node, the pixels of sums in the rows of the first.
+
+    A single pixel that is joined to images of more is left out: it is one more of them.
+    """
     if isinstance(node.op, POINTWISE) and not _reads_images(node):
         given = [storage.seen_as(given[0]) for storage in given]
-    joins = isinstance(node.op, ops.Concat)  # a single pixel is one more of images of more
+    joins = isinstance(node.op, ops.Concat)
     larger = {storage.image[:2] for storage in given if joins and storage.pixels > 1}
-    found = {
-        forward(node, tensor.shape, storage)
-        for tensor, storage in zip(node.inputs, given, strict=True)
-        if storage.pixels > 1 or storage.image[:2] not in larger
-    }
-    return found.pop() if len(found) == 1 else None
+    pairs = zip(node.inputs, given, strict=True)
+    return [(t, s) for t, s in pairs if s.pixels > 1 or s.image[:2] not in larger]
 
 
 def makes(node: Node, given: Sequence[Storage], result: Storage) -> bool:
@@ -667,8 +672,7 @@ def _wishes(graph: Graph, rows: Rows) -> dict[str, Wish]:
             known = wishes.get(tensor.name)
             if wish is not None:
                 wish = wish.beside(known) if known else wish
-                exact = Wish(wish.best, partial(eq, wish.best))
-                wishes[tensor.name] = wish if wish.depth < DEPTH else exact
+                wishes[tensor.name] = wish if wish.depth < DEPTH else _exactly(wish.best)
     return wishes
 
 
@@ -745,3 +749,7 @@ def _wish_of_product(node: Node, operand: int, graph: Graph) -> Wish:
         best = stacked(shape)
     refused = {None, Held.STACKED} if operand == 1 else {None}
     return Wish(best, lambda storage: held_matrices(storage, shape) not in refused)
+
+
+def _exactly(wanted: Storage | None) -> Wish:
+    return Wish(wanted, lambda storage: storage == wanted)
