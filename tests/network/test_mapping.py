@@ -331,7 +331,7 @@ def test_means_of_large_images_are_summed_by_rows(config):
 
 
 def test_elementwise_refuses_constants_and_channels_that_have_no_place():
-    with pytest.raises(ShapeError, match=r"data_offset of add is 3; it must lie in 0\.\.0"):
+    with pytest.raises(ShapeError, match="data_offset of add is 3; it must be 0"):
         Elementwise(function="add", shape=(4, 4), data_offset=3)
     with pytest.raises(ShapeError, match=r"other_offset of multiply is 40000; it must lie in"):
         Elementwise(function="multiply", shape=(4, 4), other_offset=40000)
