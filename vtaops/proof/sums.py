@@ -18,8 +18,8 @@ Weights = npt.NDArray[Any] | Terms
 
 LONGEST = 1 << 16
 """Number of products of residues with int8 numbers whose sum is exact in float64."""
-GATHERED = 1 << 22
-"""Number of residues combined in one matrix product."""
+GATHERED = 1 << 20
+"""Number of residues combined in one matrix product: 8 MB, which a cache holds."""
 
 
 def convolve(
