@@ -407,9 +407,9 @@ class TermMachine:
         """Return sums of products, (planes, rows * columns, ...)."""
         batch, lanes = self.config.inp.shape
         *planes, columns, terms, outputs, _ = weights.shape
-        matrix = np.moveaxis(weights, (-3, -1), (-4, -3))
-        matrix = matrix.reshape(*planes, terms * lanes, columns * outputs)
-        made = matmul(inputs.swapaxes(2, 3).reshape(len(inputs), -1, terms * lanes), matrix)
+        matrix = weights.swapaxes(-3, -2).reshape(*planes, columns * outputs, terms * lanes)
+        rows = inputs.swapaxes(2, 3).reshape(len(inputs), -1, terms * lanes)
+        made = matmul(rows, matrix.swapaxes(-1, -2))
         made = made.reshape(len(made), -1, batch, columns, outputs).swapaxes(2, 3)
         return made.reshape(len(made), -1, batch, outputs)  # type: ignore[no-any-return]
 
@@ -472,6 +472,10 @@ def _elements_of(buffer: Buffer, image: Any, nbytes: int, scalar: float) -> Numb
     return rows.view("<i4" if scalar == 4 else "i1")
 
 
+TILES_AT_ONCE = 1 << 12
+"""Number of weight tiles of one matrix product: 8 MB, which a cache holds."""
+
+
 def matrices(sums: Ints, sources: Ints, weights: Ints) -> Iterator[tuple[Any, ...]]:
     """Yield products as matrix products: sums, the place of each, sources and weights.
 
@@ -493,10 +497,13 @@ def matrices(sums: Ints, sources: Ints, weights: Ints) -> Iterator[tuple[Any, ..
         needs = np.unique(needed, return_inverse=True)[1][row]
         order = np.argsort(needs, kind="stable")
         for part in np.split(order, np.flatnonzero(np.diff(needs[order])) + 1):
-            (own, x), (others, y) = (
-                np.unique(which[part], return_inverse=True) for which in (row, column)
-            )
-            yield alike[part], x * len(others) + y, rows[own], columns[others]
+            by_column = part[np.argsort(column[part], kind="stable")]
+            pieces = 1 + len(np.unique(column[part])) * count // TILES_AT_ONCE
+            for piece in np.array_split(by_column, pieces):
+                (own, x), (others, y) = (
+                    np.unique(which[piece], return_inverse=True) for which in (row, column)
+                )
+                yield alike[piece], x * len(others) + y, rows[own], columns[others]
 
 
 def unique_rows(rows: Ints) -> tuple[Ints, Ints]:
