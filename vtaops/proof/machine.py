@@ -498,7 +498,8 @@ def matrices(sums: Ints, sources: Ints, weights: Ints) -> Iterator[tuple[Any, ..
         order = np.argsort(needs, kind="stable")
         for part in np.split(order, np.flatnonzero(np.diff(needs[order])) + 1):
             by_column = part[np.argsort(column[part], kind="stable")]
-            pieces = 1 + len(np.unique(column[part])) * count // TILES_AT_ONCE
+            wanted = len(np.unique(column[part]))
+            pieces = min(wanted, 1 + wanted * count // TILES_AT_ONCE)
             for piece in np.array_split(by_column, pieces):
                 (own, x), (others, y) = (
                     np.unique(which[piece], return_inverse=True) for which in (row, column)
