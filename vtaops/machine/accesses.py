@@ -1,4 +1,6 @@
-"""What an instruction reads and writes: elements of memories.
+"""What an instruction reads and writes: elements of memories, derived from the table in `isa`.
+
+The width of an operand's factors there, the index of a scratchpad, says which memory it is in.
 
 The passes, tokens, traffic, timing, pictures and random programs ask here. The judges (verifier,
 interpreter, proof) do not: each derives accesses by itself, so that an error here is found.
@@ -10,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields
-from functools import lru_cache
+from functools import cache, lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -41,15 +43,6 @@ OFF = Post()
 
 OPERANDS = tuple(field.name for field in fields(MicroOp))
 """The operands of a micro-op: dst, src, wgt."""
-
-_PRODUCT = Memory.ACC, Memory.INP, Memory.WGT
-_MEMORIES: dict[Opcode, tuple[Memory, ...]] = {
-    Opcode.GEMM: _PRODUCT,
-    Opcode.DEPTHWISE: _PRODUCT,
-    Opcode.POOL: _PRODUCT[:2],
-    Opcode.ALU: (Memory.ACC, Memory.ACC),
-}
-"""The memories of an instruction's operands, in the order of a micro-op's fields."""
 
 _FACTORS = {o: attrgetter(f"{o}_factor_out", f"{o}_factor_in") for o in OPERANDS}
 
@@ -126,7 +119,7 @@ def _moved(i: MemoryInstruction) -> Iterator[Access]:
 
 
 def _operands(i: LoopInstruction, micro_ops: Ints) -> Iterator[Access]:
-    for operand, memory, column in zip(OPERANDS, _MEMORIES[i.opcode], micro_ops.T, strict=False):
+    for (operand, memory), column in zip(_memories(i.opcode).items(), micro_ops.T, strict=False):
         written = operand == "dst"
         if not written and (i.reset or (isinstance(i, Alu) and i.use_imm)):
             break
@@ -135,6 +128,16 @@ def _operands(i: LoopInstruction, micro_ops: Ints) -> Iterator[Access]:
         loops = i.iter_out, i.iter_in, *_FACTORS[operand](i)
         offsets = _offsets((column - first).tobytes(), *loops, tiles)
         yield _access(memory, first, offsets, written, not written or accumulates(i))
+
+
+@cache
+def _memories(opcode: Opcode) -> dict[str, Memory]:
+    """Return an instruction's operands in the order of a micro-op's fields, with their memories."""
+    (cls,) = (cls for cls in (Gemm, Depthwise, Alu, Pool) if cls.opcode == opcode)
+    widths = {f.name: f.metadata["width"] for f in fields(cls)}
+    indexed = {"A": Memory.ACC, "I": Memory.INP, "W": Memory.WGT}
+    factors = {operand: f"{operand}_factor_out" for operand in OPERANDS}
+    return {o: indexed[widths[name]] for o, name in factors.items() if name in widths}
 
 
 def accumulates(i: Instruction) -> bool:

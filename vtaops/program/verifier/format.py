@@ -21,17 +21,13 @@ from vtaops.program.verifier.rules import CheckedInstruction, Rule, refuse, reje
 _PADS = ("y_pad_top", "y_pad_bottom", "x_pad_left", "x_pad_right")
 
 
-def _own_fields(cls: type[isa.Instruction], *others: str) -> tuple[str, ...]:
-    """Return the fields of a class but its tokens and some others."""
-    return tuple(f.name for f in fields(cls) if f.name not in (*TOKENS, *others))
+def _fields_but(cls: type[isa.Instruction], *others: str) -> list[str]:
+    return [f.name for f in fields(cls) if f.name not in others]
 
 
-_OF_POST = _own_fields(isa.Post, "enable")
-
-
-_ADDRESSES = ("sram_base", "dram_base", "uop_begin", "uop_end")
+_OF_POST = _fields_but(isa.Post, "enable", *TOKENS)
 _FORMS = {
-    cls: attrgetter(*TOKENS, *_own_fields(cls, *_ADDRESSES))
+    cls: attrgetter(*_fields_but(cls, "sram_base", "dram_base", "uop_begin", "uop_end"))
     for cls in (*isa.INSTRUCTIONS, *isa.EXTENSION_INSTRUCTIONS.values())
 }
 """What of an instruction is no address."""
@@ -138,14 +134,13 @@ def _faults_of_load(i: isa.Load, memory: Memory, pads: object) -> dict[str, Any]
 
 def _check_loops(step: CheckedInstruction, i: isa.LoopInstruction) -> None:
     no_iteration = i.iter_out == 0 or i.iter_in == 0
-    gemm = isinstance(i, isa.Gemm)
     both = isinstance(i, isa.Gemm) and i.reset and i.overwrite
     none = isinstance(i, isa.Pool) and i.tiles == 0
     step.require(
         (no_iteration, Rule.LOOPS, "a hardware loop has 0 iterations; give at least 1"),
         (both, Rule.ENCODING, "a reset has no product to overwrite with"),
         (
-            i.reset and not gemm,
+            i.reset and not isinstance(i, isa.Gemm),
             Rule.ENCODING,
             "the reset bit means something for GEMM only; it must be 0",
         ),
@@ -154,9 +149,8 @@ def _check_loops(step: CheckedInstruction, i: isa.LoopInstruction) -> None:
 
 
 def _check_post(step: CheckedInstruction, i: isa.Post) -> None:
-    step.require(
-        (i.enable and i.low > i.high, Rule.POST, f"the bounds {i.low}..{i.high} hold no value")
-    )
+    if i.enable and i.low > i.high:
+        step.reject(Rule.POST, f"the bounds {i.low}..{i.high} hold no value")
     for idle, names, reason in (
         (not i.enable, _OF_POST, "it is not enabled, so every field but tokens must be 0"),
         (

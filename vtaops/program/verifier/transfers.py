@@ -28,11 +28,13 @@ class Transfers:
         i = step.instruction
         if step.index < self._program.pinned:
             self._check_pinned(step, relocation)
-        if isinstance(i, MemoryInstruction) and i.x_size:
-            self._check_move(step, i, relocation)
-            return
-        if isinstance(i, MemoryInstruction) and i != _nop_like(i):
-            step.reject(Rule.NOP, "x_size is 0, so every field but memory and tokens must be 0")
+        if isinstance(i, MemoryInstruction):
+            if i.x_size:
+                self._check_move(step, i, relocation)
+                return
+            tokens = {name: getattr(i, name) for name in TOKENS}
+            if i != type(i)(memory=i.memory, **tokens):
+                step.reject(Rule.NOP, "x_size is 0, so every field but memory and tokens must be 0")
         if relocation != NO_BUFFER:
             step.reject(Rule.RELOCATION, "it moves no data, so it must not name a buffer")
 
@@ -117,8 +119,3 @@ class _Side(NamedTuple):
     name: str
     nbytes: int
     element: int
-
-
-def _nop_like(i: MemoryInstruction) -> MemoryInstruction:
-    tokens = {name: getattr(i, name) for name in TOKENS}
-    return type(i)(memory=i.memory, **tokens)
