@@ -2,7 +2,8 @@
 
 `vtaops.prove` compares the result of a finished instruction stream with the definition of its
 operator, or of the nodes of a graph. It shares with the compiler only the instruction set, the
-layouts that pack arguments, and the fields of descriptions.
+layouts that pack arguments, and the descriptions of operators: their fields, the windows and shapes
+that follow from these, and the arguments that they ask for.
 
 **Theorem.** Let a program verify (`vtaops.program.verifier`), and let `prove` return without an
 error and with nothing unproven. Then, except with the probability of error stated in the result,
@@ -22,11 +23,11 @@ Proof sketch.
    whatever the operations of the leaves mean: they are *uninterpreted functions*. Only the laws of
    integers that `terms` lists make equal terms equal as expressions: delayed shifts, merged clamps,
    maxima and minima as sets of their members, int8 values and numbers that a clamp does not change,
-   and the digits of row sums, whose weighted sum is the number that they represent (`images`).
+   and sums with zero.
 3. *int32.* An accumulator holds the low 32 bits of its term. Sums and products of terms respect
    that. Where another operation follows (a shift, a clamp), the term must lie within int32, which
-   its range shows (a third execution of the same machine, on intervals), or it becomes a leaf: its
-   own low 32 bits. Wrapping is therefore part of the theorem; `Proof.overflow` names the first
+   its range shows (a middle and a radius, computed beside it), or it becomes a leaf: its own low 32
+   bits. Wrapping is therefore part of the theorem; `Proof.overflow` names the first
    instruction whose sums could wrap, if there is one.
 4. *Fields.* Expressions are not compared but evaluated at a random point: variables are random
    elements, but zero, of pairs of prime fields, and leaves are hashes of the elements below them,

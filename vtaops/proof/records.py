@@ -1,7 +1,7 @@
 """Records: what a program states of its operator, as the description of that operator.
 
-A description is what is proven: its fields, and the arguments that it asks for. Everything else of
-`vtaops.ops` says how it is compiled, and is not used here.
+What is proven is the description: its fields, the windows and shapes that follow from these, and
+the arguments that it asks for. How `vtaops.ops` declares and rounds an operator is not used here.
 """
 
 from __future__ import annotations
