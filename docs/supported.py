@@ -2,7 +2,7 @@
 
     python -m docs supported --minutes 9      # again until nothing is left
     python -m docs supported --again          # those of other code than today's
-    python -m docs supported --write          # vtaops/cli/supported.json, docs/supported.md
+    python -m docs supported --write          # benchmarks/results/supported.json, docs/supported.md
     python -m docs supported --networks 200   # and random networks of foreign quantisers
 
 Every form of `trials/forms.py` in the styles of quantisers, and TFLite files of one operator
@@ -16,9 +16,10 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -27,15 +28,67 @@ from trials import foreign_networks
 from trials.campaign import by_code, resume
 from trials.forms import BY_NAME, FORMS
 from trials.marks import TFLITE, judged, targets, tflite_cases, tflite_mark
-from vtaops.cli.supported import TITLES, Supported, columns, read_rows
 
 NONE = "none"
 """The place of a network that the file's runtime or the quantiser does not have."""
 
 TFLITE_GROUP = "TFLite"
 
-TABLE = ROOT / "vtaops" / "cli" / "supported.json"
+TABLE = ROOT / "benchmarks" / "results" / "supported.json"
 PAGE = ROOT / "docs" / "supported.md"
+
+
+TITLES = {
+    "pow2/pynq": "pynq",
+    "pow2/tiny": "tiny",
+    "free/pynq_ext": "pynq_ext",
+    "free/pynq_512": "pynq_512",
+    "int8/pynq_ext": "pynq_ext",
+    "int8/pynq_exact": "pynq_exact",
+    "uint8/pynq_exact": "uint8, pynq_exact",
+}
+"""Titles of columns, by quantiser and configuration; the others are foreign quantisers."""
+
+
+class FormOutcome(NamedTuple):
+    """What became of a form.
+
+    Attributes
+    ----------
+    place
+        wrong, raw (an error that says nothing), refused, host (nothing is on VTA), part (something
+        is computed on the host), moves (the host only moves bytes), or vta.
+    steps
+        Largest difference of a result from the file's runtime, in steps of its scale.
+    apart
+        Share of values that differ by a step, each computed from the runtime's values.
+    launches
+        Launches of VTA.
+    """
+
+    place: str
+    steps: int = 0
+    apart: float = 0.0
+    launches: int = 0
+
+
+@dataclass(frozen=True)
+class Supported:
+    """An operator in one form: outcomes and reasons by quantiser and configuration."""
+
+    group: str
+    operator: str
+    form: str
+    outcomes: Mapping[str, FormOutcome]
+    reasons: Mapping[str, Sequence[str]]
+
+    @property
+    def reason(self) -> str:
+        """Why it is not on VTA, of the hardware that can most."""
+        own = [
+            reason for reason, keys in self.reasons.items() if not TITLES.keys().isdisjoint(keys)
+        ]
+        return ["", *own][-1]
 
 
 def main(
@@ -82,11 +135,31 @@ def trial(case: str) -> dict[str, Any]:
 # ---------------------------------------------------------------------------- table and page
 
 
+def supported() -> tuple[Supported, ...]:
+    """Return the list."""
+    return read_rows(TABLE.read_text())
+
+
+def read_rows(text: str) -> tuple[Supported, ...]:
+    """Return the list of a file."""
+    return tuple(_row(**row) for row in json.loads(text)["rows"])
+
+
+def _row(outcomes: Mapping[str, Sequence[Any]], **fields: Any) -> Supported:
+    parsed = {key: FormOutcome(*values) for key, values in outcomes.items()}
+    return Supported(outcomes=parsed, **{"reasons": {}, **fields})
+
+
+def columns(rows: Sequence[Supported]) -> dict[str, str]:
+    """Return the titles of the columns that rows have, by their outcomes."""
+    return {k: title for k, title in TITLES.items() if any(k in row.outcomes for row in rows)}
+
+
 def write_table(results: dict[str, dict[str, Any]]) -> None:
-    """Write the table of the package, and the page."""
+    """Write the table, and the page."""
     lines = ",\n".join(json.dumps(row) for row in rows(results))
     TABLE.write_text(f'{{"rows": [\n{lines}\n]}}\n')
-    PAGE.write_text(page(read_rows(TABLE.read_text())))
+    PAGE.write_text(page(supported()))
 
 
 def rows(results: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -204,8 +277,8 @@ batches of 1 to 4. `pynq` and `tiny` are plain VTA, with scales of powers of two
 be a step off.
 
 "In part" counts the forms on VTA, of all; after a plus those where the host only moves bytes, and
-after "or" those of other hardware. `vtaops plan --supported NAME` prints each form of an operator,
-`vtaops plan MODEL` the reasons for a model of your own.
+after "or" those of other hardware. `benchmarks/results/supported.json` has each form, and `vtaops plan
+MODEL` tells the reasons for a model of your own.
 """
 
 TFLITE_NOTE = """Each file has one operator; transposes between TFLite's images and VTA's at its

@@ -6,16 +6,13 @@ import logging
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from typer.testing import CliRunner
 
 import vtaops
-from docs.supported import NONE, PAGE, cases, page, rows, trial
+from docs.supported import NONE, PAGE, FormOutcome, cases, page, read_rows, rows, supported, trial
 from trials import foreign_networks
 from trials.forms import BY_NAME
 from trials.marks import Mark
 from trials.styles import quantised
-from vtaops.cli import app
-from vtaops.cli.supported import matching, read_rows, supported
 from vtaops.errors import UnsupportedError
 from vtaops.frontends import import_model
 from vtaops.frontends.litert import has_litert
@@ -84,34 +81,8 @@ def test_rows_have_reasons_of_the_most_able_hardware_last():
     (row,) = read_rows(json.dumps({"rows": [*rows(results)]}))
     assert (row.group, row.operator, row.form) == ("Convolutions", "Conv", "1x1")
     assert row.reasons == {"no here": ["pow2/pynq"], "VTA has none": ["free/pynq_ext"]}
-    assert row.cells(["pow2/pynq", "free/pynq_ext"])[2:] == [
-        *("host", "host", "1 of 1", "VTA has none"),
-    ]
-    assert str(row.outcomes["ort/pynq_ext"]) == "VTA 0.4 %"
-
-
-# ---------------------------------------------------------------------------------- the command
-
-
-def test_the_command_shows_the_rows_of_a_name():
-    arguments = ["plan", "--supported", "convtranspose"]
-    shown = CliRunner().invoke(app, arguments, env={"COLUMNS": "160"})
-    assert shown.exit_code == 0
-    assert "ConvTranspose" in shown.output
-    assert "GlobalAveragePool" not in shown.output
-    listed = json.loads(CliRunner().invoke(app, ["plan", "--supported", "gelu", "--json"]).output)
-    assert len(listed) == len(matching("gelu"))
-    assert {"operator", "form", "outcomes", "reasons"} <= {*listed[0]}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [(["--supported", "Konv"], "no operator 'Konv'"), ([], "give a model file, or --supported")],
-)
-def test_the_command_says_what_is_missing(arguments, text):
-    failed = CliRunner().invoke(app, ["plan", *arguments])
-    assert isinstance(failed.exception, vtaops.VTAError)
-    assert text in str(failed.exception)
+    assert row.reason == "VTA has none"
+    assert row.outcomes["ort/pynq_ext"] == FormOutcome("vta", 0, 0.004, 1)
 
 
 # ----------------------------------------------------------------- what the list has found wrong

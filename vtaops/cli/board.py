@@ -1,4 +1,4 @@
-"""The commands for boards: ``vtaops bitstream``, ``vtaops flash``, ``vtaops board``.
+"""The commands for boards: ``vtaops flash``, ``vtaops board``.
 
 Contains only argument parsing and printing; see `vtaops.cli`.
 """
@@ -21,14 +21,11 @@ from vtaops.cli.options import (
     Board,
     Command,
     Commands,
-    Timeout,
     facts_table,
     progress_bar,
     say,
     show,
-    written,
 )
-from vtaops.report.files import write_bytes
 from vtaops.report.style import list_table
 
 if TYPE_CHECKING:
@@ -36,7 +33,6 @@ if TYPE_CHECKING:
     from vtaops.runtime.remote import RemoteDevice
     from vtaops.runtime.ulx3s import Ulx3s
 
-bitstream_app = Commands(name="bitstream", help="Manage known bitstreams.")
 board_app = Commands(name="board", help="Inspect, test and measure a board.")
 
 virtual_app = Commands(name="virtual", help="Simulate a board.")
@@ -44,69 +40,6 @@ board_app.add_typer(virtual_app)
 
 ULX3S = "ulx3s:"
 """Prefix of the address of a board at a port of this computer, or of a virtual one."""
-
-
-# --------------------------------------------------------------------------- bitstreams
-
-
-@bitstream_app.command(cls=Command)
-def add(
-    file: Annotated[Path, Argument(help="A .bit file.")],
-    *,
-    name: Annotated[str, Option("--id", help="Id of the bitstream (vtaops list bitstreams).")],
-) -> None:
-    """Put the file of a known bitstream into the cache; its checksum must match.
-
-    A bitstream of your own needs no id: vtaops flash takes its file.
-
-    Example: vtaops bitstream add 1x16_i8w8a32_15_15_18_17.bit --id pynq-hls-1x16
-    """
-    from vtaops.board.catalogue import Catalogue
-
-    added = Catalogue().add(file, name)
-    say(f"{added.id} is in the cache, and intact")
-
-
-@bitstream_app.command()
-def info(
-    file: Annotated[
-        Path, Argument(help="A .bit file, or the id of a bitstream in the cache, to check it too.")
-    ],
-    *,
-    to_bin: Annotated[
-        Path | None,
-        Option(help="Also write the data for Linux's FPGA manager.", callback=written(".bin")),
-    ] = None,
-) -> None:
-    """Show the header of a bitstream; check the checksum and the part of one in the cache.
-
-    Example: vtaops bitstream info vta.bit --to-bin vta.bin
-
-    Example: vtaops bitstream info pynq-hls-1x16
-    """
-    import hashlib
-
-    from vtaops.board.bitfile import read_bit_file
-    from vtaops.board.catalogue import Catalogue
-
-    known = file.suffix != ".bit"
-    path = Catalogue().verify(str(file)) if known else file
-    bit_file = read_bit_file(path)
-    facts: dict[str, Any] = {"intact": str(path)} if known else {}
-    facts |= {
-        "design": bit_file.design,
-        "part": bit_file.part,
-        "die": bit_file.die,
-        "built": f"{bit_file.date} {bit_file.time}",
-        "data bytes": len(bit_file.data),
-        "sha256": hashlib.sha256(bit_file.to_bytes()).hexdigest(),
-    }
-    if to_bin is not None:
-        write_bytes(to_bin, bit_file.to_bin())
-    show(facts, facts_table(f"Bitstream {file.name}", facts))
-
-
-# ------------------------------------------------------------------------------- boards
 
 
 def flash(
@@ -118,7 +51,6 @@ def flash(
     permanent: Annotated[
         bool, Option("--permanent", help="ULX3S: write the flash memory from which it starts.")
     ] = False,
-    timeout: Timeout = 10.0,
 ) -> None:
     """Program the logic of a board.
 
@@ -147,7 +79,7 @@ def flash(
             config, design = entry.hardware(), entry.register_map.value
         from vtaops.runtime.remote import RemoteDevice
 
-        with RemoteDevice(board, config, timeout=timeout) as device:
+        with RemoteDevice(board, config) as device:
             facts = device.info()
             check_part(bit_file, str(facts["part"]))
             device.program(bit_file.to_bytes(), design or str(facts["register_map"]))
@@ -177,21 +109,6 @@ def _serve(command: str, context: typer.Context) -> None:
     raise typer.Exit(main([command, *context.args], {command: context.command_path}))
 
 
-@board_app.command("info")
-def board_info(
-    board: Board,
-    *,
-    timeout: Timeout = 10.0,
-) -> None:
-    """Show a board's description of itself.
-
-    Example: vtaops board info 192.168.2.99
-    """
-    with _open(board, timeout) as device:
-        facts = device.info()
-    show(facts, facts_table(f"Board {device.address}", facts))
-
-
 @board_app.command("test")
 def board_test(
     board: Annotated[str, Argument(help=f"{BOARD_HELP} Or any device (see: vtaops list devices).")],
@@ -203,7 +120,6 @@ def board_test(
     layers: Annotated[
         bool, Option(help="Also run the layers of ResNet-18, and measure them on a board.")
     ] = True,
-    timeout: Timeout = 10.0,
 ) -> None:
     """Check memory, registers, every operation, layers, random operators and random programs.
 
@@ -220,7 +136,7 @@ def board_test(
     from vtaops.runtime import open_device
 
     foreign = _is_no_board(board)
-    opened: Any = open_device(board, config) if foreign else _open(board, timeout)
+    opened: Any = open_device(board, config) if foreign else _open(board)
     with closing(opened) as device:
         # A board simulated at its pins takes minutes per layer.
         fast = layers and not getattr(device, "simulated", False)
@@ -231,12 +147,15 @@ def board_test(
         outcomes = [check.passed for check in checks]
         timed = fast and not foreign and False not in outcomes
         figures, *tables = _measure(device, board) if timed else ({},)
+        facts = {} if foreign or False in outcomes else device.info()
     counts = (
         f"{outcomes.count(True)} passed, {outcomes.count(False)} failed, "
         f"{outcomes.count(None)} skipped; seed {seed}"
     )
     report = {"seed": seed, "checks": [asdict(check) for check in checks]}
-    show(report | figures, counts, *tables)
+    if facts:
+        tables.append(facts_table(f"Board {device.address}", facts))
+    show(report | figures | {"board": facts}, counts, *tables)
     raise typer.Exit(False in outcomes)
 
 
@@ -269,72 +188,6 @@ def _made(device: Any, planned: list[PlannedCheck], title: str) -> list[Check]:
     return checks
 
 
-@board_app.command("bench")
-def board_bench(
-    board: Board,
-    *,
-    timeout: Timeout = 10.0,
-) -> None:
-    """Measure the layers of ResNet-18 and compare them with the figures published for a Pynq-Z1.
-
-    Example: vtaops board bench 192.168.2.99
-    """
-    with _open(board, timeout) as device:
-        figures, table = _measure(device, board)
-    show(figures, table)
-
-
-@board_app.command("calibrate")
-def board_calibrate(
-    board: Board,
-    *,
-    clock_mhz: Annotated[
-        float,
-        Option(
-            help="Clock of the logic, for boards without cycle counters, where the host measures "
-            "time."
-        ),
-    ] = 100.0,
-    timeout: Annotated[float, Option(help="Time limit of a launch in seconds.")] = 60.0,
-) -> None:
-    """Fit the timing model's DRAM to a board with a dozen launches; print the errors.
-
-    The last line printed has options for: vtaops report trace, compare and roofline.
-
-    Example: vtaops board calibrate 192.168.2.99
-    """
-    from vtaops.board.calibration import calibrate
-
-    with _open(board, timeout) as device, progress_bar("calibrate"):
-        design = getattr(device, "design", None)
-        calibration = calibrate(
-            device,
-            clock_mhz=clock_mhz,
-            timeout=timeout,
-            start=getattr(design, "timing", None),
-        )
-    latency, bandwidth = calibration.parameters.dram_latency, calibration.parameters.bandwidth
-    data = {
-        "parameters": {"dram_latency": latency, "bandwidth": bandwidth},
-        "overhead_cycles": calibration.overhead,
-        "error": {name: calibration.error(name) for name in ("before", "after")},
-        "probes": [asdict(probe) for probe in calibration.probes],
-    }
-    errors = [
-        f"{name}: {mean:.2%} on average, {most:.2%} at most"
-        for name in ("before", "after")
-        for mean, most in [calibration.error(name)]
-    ]
-    show(
-        data,
-        *errors,
-        f"a launch takes another {calibration.overhead:,.0f} cycles"
-        if calibration.overhead
-        else "",
-        f"--latency {latency} --bandwidth {round(bandwidth or 0, 3)}",
-    )
-
-
 def _measure(device: RemoteDevice | Ulx3s, board: str) -> tuple[dict[str, Any], Table]:
     """Return the speed of the layers on a board, or on a virtual one, as data and as a table."""
     from vtaops.board.selftest import PUBLISHED_MS, measure_layers
@@ -362,14 +215,14 @@ def _measure(device: RemoteDevice | Ulx3s, board: str) -> tuple[dict[str, Any], 
     return {"virtual": virtual, "layers": [asdict(layer) for layer in layers]}, table
 
 
-def _open(board: str, timeout: float) -> RemoteDevice | Ulx3s:
+def _open(board: str) -> RemoteDevice | Ulx3s:
     if board.startswith(ULX3S):
         from vtaops.runtime.ulx3s import Ulx3s
 
-        return Ulx3s(None, _ulx3s_address(board), timeout=max(timeout, 10.0))
+        return Ulx3s(None, _ulx3s_address(board))
     from vtaops.runtime.remote import RemoteDevice
 
-    return RemoteDevice(board, timeout=timeout)
+    return RemoteDevice(board)
 
 
 def _ulx3s_address(board: str) -> str:

@@ -184,45 +184,15 @@ def export(
 
 
 def plan(
-    model: Annotated[str, Argument(help="A model file; with --supported, a name.")] = "",
+    model: options.ModelFile,
     *,
-    supported: Annotated[
-        bool,
-        Option(
-            "--supported",
-            help="Show what is supported of operators whose names contain MODEL, or of all.",
-        ),
-    ] = False,
     config: options.ConfigOrOwn = None,
     shapes: options.Shapes = None,
 ) -> None:
     """Show which operators of a network would run where, and why, without compiling it.
 
     Example: vtaops plan network.q.onnx --config ultra96
-
-    Example: vtaops plan --supported Conv
     """
-    if supported:
-        _show_supported(model)
-    elif model:
-        _show_placement(Path(model), config, shapes)
-    else:
-        raise ArgumentError(
-            "give a model file, or --supported and a name: vtaops plan --supported Conv"
-        )
-
-
-def _show_supported(name: str) -> None:
-    from vtaops.cli.supported import LEGEND, matching, supported_tables
-
-    rows = matching(name)
-    if not rows:
-        raise ArgumentError(f"the list has no operator {name!r}; vtaops plan --supported shows all")
-    legend = [f"{mark}: {meaning}" for mark, meaning in LEGEND.items()]
-    options.show([*map(asdict, rows)], *supported_tables(rows), *legend)
-
-
-def _show_placement(model: Path, config: str | None, shapes: list[str] | None) -> None:
     from vtaops.model.placement import placement
     from vtaops.model.tables import plan_table
 
@@ -235,9 +205,9 @@ def _show_placement(model: Path, config: str | None, shapes: list[str] | None) -
         with options.progress_bar(f"plan {model.name}"):
             from vtaops.network import plan_model
 
-            plan = plan_model(_source(model), name, shapes=options.read_shapes(shapes))
-        rows, graph = plan.rows, plan.graph
-        launches = len(plan.lowered)
+            planned = plan_model(_source(model), name, shapes=options.read_shapes(shapes))
+        rows, graph = planned.rows, planned.graph
+        launches = len(planned.lowered)
     on_vta = sum(row.where == "vta" for row in rows)
     facts = [
         f"{on_vta} of {len(rows)} operators on VTA, launches of it: {launches}",

@@ -5,22 +5,19 @@ Contains only argument parsing and printing; see `vtaops.cli`.
 
 from __future__ import annotations
 
-import itertools
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import chain, product
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from typer import Option
 
-from vtaops.base.errors import ShapeError, UnsupportedError
+from vtaops.base.errors import ShapeError
 from vtaops.cli import options
-from vtaops.cli.options import Commands, parse_tiling, progress_bar, read_window, say, show
+from vtaops.cli.options import Commands, parse_tiling, progress_bar, say, show
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import Program
-from vtaops.program.timing import Timeline, TimingParameters
 from vtaops.report.files import FIGURE_SUFFIXES, write_text
 
 report_app = Commands(name="report", help="Diagrams and comparisons.")
@@ -33,50 +30,29 @@ def trace(
     output: Annotated[
         Path,
         options.to_write(
-            "A picture (.png .svg .pdf), an interactive page (.html), or a trace for "
-            "ui.perfetto.dev (.json).",
-            *FIGURE_SUFFIXES,
-            ".html",
-            ".json",
+            "A picture (.png .svg .pdf), or an interactive page (.html).", *FIGURE_SUFFIXES, ".html"
         ),
     ],
     layer: options.Layers = None,
     tiling: options.Tilings = None,
     config: options.Configs = None,
     window: Annotated[str, Option(help="Cycles to show, e.g. 0:20000; all by default.")] = "",
-    latency: options.Latency = options.DEFAULT_LATENCY,
-    bandwidth: options.Bandwidth = 0.0,
 ) -> None:
     """Draw the activity of every unit in every cycle; stack several programs.
 
     Example: vtaops report trace --layer tutorial.convolution_opt -o c8.html
     """
-    span = read_window(window)
-    parameters = _parameters(latency, bandwidth)
-    timelines = {
-        name: program.timeline(parameters)
-        for name, program in _programs(files, layer, tiling, config).items()
-    }
-    _write(timelines, span, output)
-    for name, timeline in timelines.items():
-        say(f"{name}: {timeline.cycles:,} cycles, written to {output}")
+    from vtaops.report import interactive, save_figure, spacetime
 
-
-def _write(found: dict[str, Timeline], span: tuple[int, int] | None, output: Path) -> None:
-    """Write timelines in the form that the ending of a file asks for."""
-    from vtaops.report import chrome_trace, interactive, save_figure, spacetime
-
-    timelines, names = [*found.values()], [*found]
+    span = _window(window)
+    programs = _programs(files, layer, tiling, config)
+    timelines = [program.timeline() for program in programs.values()]
     if output.suffix.lower() == ".html":
-        write_text(output, interactive(timelines, names, span))
-    elif output.suffix.lower() != ".json":
-        save_figure(spacetime(timelines, names, span), output)
-    elif len(found) > 1:
-        raise ShapeError(f"a trace shows one program, not {len(found)}: {', '.join(found)}")
-    elif span:
-        raise UnsupportedError("a trace for ui.perfetto.dev has all cycles; leave out --window")
+        write_text(output, interactive(timelines, [*programs], span))
     else:
-        write_text(output, json.dumps(chrome_trace(timelines[0], names[0])))
+        save_figure(spacetime(timelines, [*programs], span), output)
+    for name, timeline in zip(programs, timelines, strict=True):
+        say(f"{name}: {timeline.cycles:,} cycles, written to {output}")
 
 
 @report_app.command("compare")
@@ -86,19 +62,15 @@ def compare(
     layer: options.Layers = None,
     tiling: options.Tilings = None,
     config: options.Configs = None,
-    latency: options.Latency = options.DEFAULT_LATENCY,
-    bandwidth: options.Bandwidth = 0.0,
-    as_csv: options.AsCsv = False,
 ) -> None:
     """Compare schedules or configurations: all statistics side by side, with ratios to the first.
 
     Example: vtaops report compare --layer resnet18.C8 --config pynq --config pynq_ext
     """
-    from vtaops import report
+    from vtaops.report import statistics_data, statistics_table
 
-    parameters = _parameters(latency, bandwidth)
     reports = {
-        name: report.statistics_data(program, program.stats(), program.timeline(parameters))
+        name: statistics_data(program, program.stats(), program.timeline())
         for name, program in _programs(files, layer, tiling, config).items()
     }
     if len(reports) < 2:
@@ -106,24 +78,15 @@ def compare(
             f"a comparison needs at least two programs, and there is only {', '.join(reports)}; "
             f"repeat --layer, --tiling or --config, or give several files"
         )
-    if as_csv and not options.as_json():
-        typer.echo(report.as_csv(reports), nl=False)
-    else:
-        table = report.statistics_table(reports, "Comparison, ratios to the first")
-        show(reports, table)
+    show(reports, statistics_table(reports, "Comparison, ratios to the first"))
 
 
 @report_app.command("roofline")
 def roofline(
     *,
-    output: Annotated[
-        Path,
-        options.to_write("A picture.", *FIGURE_SUFFIXES),
-    ],
+    output: Annotated[Path, options.to_write("A picture.", *FIGURE_SUFFIXES)],
     layer: options.Layers = None,
     config: options.Config = "pynq",
-    latency: options.Latency = options.DEFAULT_LATENCY,
-    bandwidth: options.Bandwidth = 0.0,
 ) -> None:
     """Draw the roofline of layers (by default ResNet-18) and of their network.
 
@@ -133,22 +96,22 @@ def roofline(
     from vtaops.report import RooflinePoint, save_figure
     from vtaops.report import roofline as draw
 
-    hardware, parameters = HardwareConfig.load(config), _parameters(latency, bandwidth)
+    hardware = HardwareConfig.load(config)
     points = []
     with progress_bar() as progress:
         for workload in progress.track(_workloads(layer), description="compiling"):
-            timeline = compile(workload.op, hardware).timeline(parameters)
+            timeline = compile(workload.op, hardware).timeline()
             point = RooflinePoint.of(workload.name.split(".")[-1], timeline)
             points.append((point, workload.occurrences))
     together = RooflinePoint.total("together", points) if len(points) > 1 else None
     title = f"{hardware.name} ({hardware.bitstream_id}): share of the array in use"
-    bytes_per_cycle = bandwidth or parameters.port_width(hardware)
-    figure = draw([p for p, _ in points], hardware.macs_per_cycle, bytes_per_cycle, together, title)
+    peak, port = hardware.macs_per_cycle, hardware.port_width
+    figure = draw([p for p, _ in points], peak, port, together, title)
     save_figure(figure, output)
     drawn = {
         "title": title,
-        "macs_per_cycle": hardware.macs_per_cycle,
-        "bytes_per_cycle": bytes_per_cycle,
+        "macs_per_cycle": peak,
+        "bytes_per_cycle": port,
         "points": [{**asdict(point), "occurrences": times} for point, times in points],
         "total": asdict(together) if together else None,
     }
@@ -156,6 +119,16 @@ def roofline(
 
 
 # ------------------------------------------------------------------------------ details
+
+
+def _window(text: str) -> tuple[int, int] | None:
+    """Parse ``1000:2000``, the first cycle and the end of a window; None for an empty text."""
+    if not text:
+        return None
+    first, _, end = text.partition(":")
+    if not (first.isdecimal() and end.isdecimal() and int(first) < int(end)):
+        raise ShapeError(f"--window is {text!r}; write two cycles, the smaller one first: 0:20000")
+    return int(first), int(end)
 
 
 def _programs(
@@ -168,31 +141,24 @@ def _programs(
     if not files and not layers:
         raise ShapeError("give a program file, or a named layer with --layer")
     programs: dict[str, Program] = {}
-    compiled = _compiled(layers or [], tilings or [], configs or [])
+    loaded = ((str(file), Program.load(file)) for file in files or [])
+    compiled = _compiled(layers or [], tilings or [], configs or ["pynq"])
     with progress_bar("compile"):
-        for name, program in itertools.chain(_loaded(files or []), compiled):
+        for name, program in chain(loaded, compiled):
             if name in programs:
                 raise ShapeError(f"{name} is given twice; every program needs to differ")
             programs[name] = program
     return programs
 
 
-def _loaded(files: list[Path]) -> Iterator[tuple[str, Program]]:
-    """Yield the programs of files, named by their file stems where these differ."""
-    stems = [file.stem for file in files]
-    for file in files:
-        yield file.stem if stems.count(file.stem) == 1 else str(file), Program.load(file)
-
-
 def _compiled(
-    layers: list[str], tilings: list[str], configs: list[str]
+    layers: Sequence[str], tilings: Sequence[str], configs: Sequence[str]
 ) -> Iterator[tuple[str, Program]]:
     """Yield the programs of layers x tilings x configurations, named by their differences."""
     from vtaops.compiler.driver import compile
     from vtaops.schedule.workloads import find
 
-    chosen = itertools.product(layers, tilings or [""], configs or ["pynq"])
-    for layer, tiling, config in chosen:
+    for layer, tiling, config in product(layers, tilings or [""], configs):
         workload = find(layer)
         parts = [tiling] if tiling else []
         parts += [config] if len(configs) > 1 else []
@@ -208,7 +174,3 @@ def _workloads(names: list[str] | None) -> list[Any]:
     if names:
         return [find(name) for name in names]
     return [w for name, w in WORKLOADS.items() if name.startswith("resnet18.")]
-
-
-def _parameters(latency: int, bandwidth: float) -> TimingParameters:
-    return TimingParameters(dram_latency=latency, bandwidth=bandwidth or None)

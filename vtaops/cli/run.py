@@ -6,7 +6,7 @@ Contains only argument parsing and printing; see `vtaops.cli`.
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -18,20 +18,18 @@ from rich.table import Table
 from typer import Argument, Option
 from typer.core import TyperGroup
 
-from vtaops.base.errors import DeviceError, ProgramError, ShapeError, UnsupportedError, raising
-from vtaops.base.files import exists, read_array, read_file
+from vtaops.base.errors import DeviceError, ShapeError, UnsupportedError, raising
+from vtaops.base.files import exists, read_array
 from vtaops.base.names import suggestion
 from vtaops.base.progress import refined, tracked
 from vtaops.base.shapes import Array
 from vtaops.cli import options
 from vtaops.cli.options import Commands, parse_tiling, progress_bar, say, show
 from vtaops.machine.config import HardwareConfig
-from vtaops.machine.isa import Encoding
-from vtaops.program import Program, Role, Statistics
+from vtaops.program import Program, Statistics
 from vtaops.report.style import list_table
 
 if TYPE_CHECKING:
-    from vtaops.board.measure import Measurement
     from vtaops.compiler.search import Measure
     from vtaops.hardware.performance import TsimPerformance
     from vtaops.ops import Operator
@@ -104,29 +102,20 @@ def run_op(
     *,
     config: options.Config = "pynq",
     device: options.Device = "fsim",
-    capabilities: Annotated[
-        str,
-        Option(
-            help="Capabilities that the program may use: full, fsim, hls-2020, chisel, portable. "
-            "Default: those of the device."
-        ),
-    ] = "",
     tiling: Annotated[
         str, Option(help="Explicit tiling, e.g. oc=128,ic=16,h=7,w=14,oc_threads=2.")
     ] = "",
     inputs: Annotated[
         list[Path] | None,
-        Option("--input", help="An input: .npy; repeat for further inputs. Default: random."),
-    ] = None,
-    weights: Annotated[
-        list[Path] | None,
-        Option(help="Weights, then a bias: .npy, like --input. Default: random."),
+        Option(
+            "--input",
+            help="An input, then weights, then a bias: .npy; repeat for each. Default: random.",
+        ),
     ] = None,
     output: Annotated[
         Path | None,
         options.to_write("The result: .npy.", ".npy"),
     ] = None,
-    seed: options.Seed = 0,
     stage: Show = None,
     save: Annotated[
         Path | None, Option(help="The compiled program: .vta.", callback=options.written(".vta"))
@@ -139,22 +128,25 @@ def run_op(
 
     Example: vtaops run op 'Gemm(m=16, n=1000, k=512)' --save gemm.vta
     """
+    from vtaops.compiler.driver import compile
     from vtaops.ops.reference import evaluate
     from vtaops.runtime import open_device
     from vtaops.runtime.device import performance_of
     from vtaops.session import Session
 
-    arrays = {"--input": _load(inputs), "--weights": _load(weights)}
+    arrays = [_load(file) for file in inputs or []]
     workload = _workload(operator)
     op, name, explicit = workload.op, workload.name, parse_tiling(tiling) or workload.tiling
     hardware = HardwareConfig.load(config)
-    _compile(op, hardware, explicit, capabilities, stage, save)
+    if save is not None:
+        compile(op, hardware, explicit).save(save)
     if stage:
+        say(_shown(op, hardware, explicit, stage))
         return
-    operands = _arguments(op, hardware, arrays, seed)
+    operands = _arguments(op, arrays)
     with progress_bar(f"open {device}"):  # which may build a model of the RTL
         opened = open_device(device, hardware)
-    with Session(opened, hardware, capabilities=capabilities or None) as session:
+    with Session(opened, hardware) as session:
         result = _execute(session, op, operands, explicit, name)
         program, performance = session.program(op, explicit), performance_of(session.device)
         statistics, obstacle = session.stats, session.obstacle_on_target(op, explicit)
@@ -170,111 +162,36 @@ def run_op(
     raise typer.Exit(not correct)
 
 
-def disasm(
-    file: Annotated[Path, Argument(help="A program file.")],
-) -> None:
+def disasm(file: Annotated[Path, Argument(help="A program file.")]) -> None:
     """Print a program file as text.
 
     Example: vtaops run op resnet18.C8 --save c8.vta && vtaops disasm c8.vta
     """
-    program = Program.load(file)
-    show(_listed(program), program.disassemble())
-
-
-def _listed(program: Program) -> dict[str, Any]:
-    """Return what the text of a program says, as JSON."""
-    micro_ops = Encoding.of(program.config).decode_micro_ops(program.micro_ops)
-    return {
-        "bitstream": program.config.bitstream_id,
-        "fingerprint": program.config.fingerprint,
-        "metadata": dict(program.metadata),
-        "operators": [{"kind": each.kind, "name": each.name} for each in program.operators],
-        "buffers": [
-            {"name": b.name, "role": b.role.value, "shape": b.shape, "bytes": b.nbytes}
-            for b in program.buffers
-        ],
-        "instructions": [{"name": type(i).__name__, **asdict(i)} for i in program.decode()],
-        "micro_ops": [
-            dict(zip(("dst", "src", "wgt"), row, strict=True)) for row in micro_ops.tolist()
-        ],
-    }
-
-
-def asm(
-    file: Annotated[Path, Argument(help="A program as text, as `vtaops disasm` prints it.")],
-    *,
-    output: Annotated[
-        Path,
-        options.to_write("Where to write the program: .vta.", ".vta"),
-    ],
-    config: Annotated[
-        str, Option(help="Configuration of a text whose first line names none.")
-    ] = "",
-) -> None:
-    """Assemble a program from text, the inverse of disasm; errors name line and column.
-
-    Example: vtaops disasm c8.vta > c8.txt && vtaops asm c8.txt -o c8.vta
-    """
-    from vtaops.program import assemble
-
-    with raising(ProgramError, f"cannot read {file}", OSError, ValueError):
-        text = read_file(file).decode()
-    program = assemble(text, config or None)
-    program.save(output)
-    facts = {"instructions": len(program), "micro_ops": len(program.micro_ops)}
-    show({"file": str(output), **facts}, f"{output}: {program!r}")
+    say(Program.load(file).disassemble())
 
 
 def verify(
-    file: Annotated[
-        Path,
-        Argument(help="A program file, or a compiled network: .vtam. With --signers: any file."),
-    ],
-    *,
-    signers: Annotated[
-        Path | None,
-        Option(
-            help="Allowed signers (OpenSSH): one of these public keys must have signed FILE.sig."
-        ),
-    ] = None,
+    file: Annotated[Path, Argument(help="A program file, or a compiled network: .vtam.")],
 ) -> None:
     """Prove a program, or a network, free of races, deadlocks and accesses out of bounds.
 
-    If there is a certificate (see: vtaops prove), prove its statement again. Of other files, such
-    as bitstreams, only the signature is checked.
+    If there is a certificate (see: vtaops prove), prove its statement again.
 
     Example: vtaops verify c8.vta
-
-    Example: vtaops verify network.vtam --signers signers.txt
     """
-    from vtaops.cli.signatures import signed_content
-    from vtaops.model import artefact, load_model
-    from vtaops.program import file_format
+    from vtaops.model import load_model
     from vtaops.proof import rechecked
 
-    facts: dict[str, Any] = {"verified": True}
-    lines = []
-    loads: dict[str, Any] = {".vtam": artefact.loads, ".vta": file_format.loads}
-    if signers is None:
-        subject = load_model(file) if file.suffix == ".vtam" else Program.load(file)
-    else:
-        content, facts["signer"] = signed_content(file, signers)
-        lines.append(f"{file}: signed by {facts['signer']}")
-        if file.suffix not in loads:
-            show(facts, *lines)
-            return
-        subject = loads[file.suffix](content)
+    subject = load_model(file) if file.suffix == ".vtam" else Program.load(file)
     with progress_bar(f"verify {file.name}"):
         subject.verify()
         proof = rechecked(subject)
     programs = [subject] if isinstance(subject, Program) else subject.programs
     count, name = sum(len(program) for program in programs), subject.config.bitstream_id
-    facts |= {"instructions": count, "bitstream": name}
-    lines.append(f"{file}: {count} instructions verified for {name}")
-    if proof:
-        facts |= {"certificate": "holds", "proof": asdict(proof)}
-        lines.append(f"its certificate holds\n{proof}")
-    show(facts, *lines)
+    facts = {"verified": True, "instructions": count, "bitstream": name}
+    facts["proof"] = proof and asdict(proof)
+    text = f"its certificate holds\n{proof}" if proof else "there is no certificate"
+    show(facts, f"{file}: {count} instructions verified for {name}", text)
 
 
 def tune(
@@ -329,29 +246,23 @@ def tune(
 
 
 def _measure_on(device: str, hardware: HardwareConfig) -> Measure:
-    """Return the measure of programs on a device."""
+    """Return the measure of programs on a device: cycles if it counts them, else seconds."""
     from vtaops.board.measure import measure
     from vtaops.runtime import open_device
 
     if device == "fsim":
         raise UnsupportedError("fsim has no clock; measure on tsim or on a board")
 
-    def measured(program: Program) -> Measurement | None:
+    def cost(program: Program) -> int | float | None:
         with closing(open_device(device, hardware)) as opened:  # a failure leaves any state
             try:
-                return measure(program, opened)
+                found = measure(program, opened)
             except DeviceError as error:
                 say(f"a candidate failed on {device}: {error}", err=True)
                 return None
+        return found.performance.cycles if found.performance else found.seconds
 
-    return lambda programs: _costs([measured(each) for each in tracked("measure", programs)])
-
-
-def _costs(found: Sequence[Measurement | None]) -> list[int | float | None]:
-    """Return cycles if the device counts them, else seconds; None for a failed launch."""
-    if all(one.performance for one in found if one):
-        return [one.performance.cycles if one and one.performance else None for one in found]
-    return [one.seconds if one else None for one in found]
+    return lambda programs: [cost(program) for program in tracked("measure", programs)]
 
 
 def _cost(cost: int | float) -> str:
@@ -362,25 +273,17 @@ def _cost(cost: int | float) -> str:
 # ------------------------------------------------------------------------------ details
 
 
-def _compile(
-    op: Operator,
-    hardware: HardwareConfig,
-    tiling: Any,
-    capabilities: str,
-    stage: ShownStage | None,
-    save: Path | None,
-) -> None:
-    """Print a stage of the compiler, and save the program."""
+def _shown(op: Any, hardware: HardwareConfig, tiling: Any, stage: ShownStage) -> str:
+    """Return the text of a stage of the compiler."""
     from vtaops.compiler.driver import compile
 
-    if stage not in (None, "program"):
-        _show(op, hardware, tiling, stage)
-    if stage == "program" or save is not None:
-        program = compile(op, hardware, tiling, capabilities=capabilities or None)
-        if save is not None:
-            program.save(save)
-        if stage == "program":
-            say(program.disassemble())
+    stages: dict[str, Callable[[], Any]] = {
+        "tir": lambda: op.declare(hardware).script(),
+        "schedule": lambda: op.schedule(hardware, tiling).mod.script(),
+        "lowered": lambda: op.lower(hardware, tiling).script(),
+        "program": lambda: compile(op, hardware, tiling).disassemble(),
+    }
+    return str(stages[stage]())
 
 
 def _execute(
@@ -414,41 +317,21 @@ def _report(
     return data, tables
 
 
-def _load(files: list[Path] | None) -> list[Array]:
-    arrays = []
-    for file in files or []:
-        with raising(ShapeError, f"cannot read {file} as a .npy array", OSError, ValueError):
-            arrays.append(read_array(file))
-    return arrays
+def _load(file: Path) -> Array:
+    with raising(ShapeError, f"cannot read {file} as a .npy array", OSError, ValueError):
+        return read_array(file)
 
 
-def _arguments(
-    op: Operator, config: HardwareConfig, given: Mapping[str, Sequence[Array]], seed: int
-) -> list[Array]:
-    """Return the arrays of an operator: those given for an option, and random ones."""
+def _arguments(op: Operator, given: Sequence[Array]) -> list[Array]:
+    """Return the arrays of an operator: those that are given, then random ones."""
     from vtaops.ops.reference import random_arguments
 
-    arrays = list(random_arguments(op, np.random.default_rng(seed)))
-    read = [b for b in op.buffers(config) if b.role in (Role.INPUT, Role.PARAMETER)]
-    for role, option in (Role.INPUT, "--input"), (Role.PARAMETER, "--weights"):
-        places = [place for place, buffer in enumerate(read) if buffer.role is role]
-        if len(given[option]) > len(places):
-            names = ", ".join(read[place].name for place in places) or "none"
-            raise ShapeError(
-                f"{option} is given {len(given[option])} times; {op.summary} takes {names}"
-            )
-        for place, array in zip(places, given[option], strict=False):
-            arrays[place] = array
-    return arrays
-
-
-def _show(op: Any, hardware: HardwareConfig, tiling: Any, stage: ShownStage) -> None:
-    module = {
-        "tir": lambda: op.declare(hardware),
-        "schedule": lambda: op.schedule(hardware, tiling).mod,
-        "lowered": lambda: op.lower(hardware, tiling),
-    }[stage]()
-    say(module.script())
+    arrays = random_arguments(op, np.random.default_rng(0))
+    if len(given) > len(arrays):
+        raise ShapeError(
+            f"--input is given {len(given)} times; {op.summary} takes {len(arrays)} arrays"
+        )
+    return [*given, *arrays[len(given) :]]
 
 
 def _workload(text: str) -> Workload:

@@ -128,11 +128,6 @@ class ResultStore:
             parts = ("task", "record")
             yield values | {part: self._object(values["key"], values[part]) for part in parts}
 
-    def table(self, kind: str) -> Iterator[dict[str, Any]]:
-        """Yield the records of a kind as flat rows: the task, then the result."""
-        for found in self.records(kind):
-            yield {n: found[n] for n in ("key", "version")} | _flat(found["task"] | found["record"])
-
     # ------------------------------------------------------------------- details
 
     def _object(self, key: str, text: Any) -> Record:
@@ -157,14 +152,3 @@ class ResultStore:
 
     def _errors(self) -> AbstractContextManager[None]:
         return raising(StoreError, f"the store {str(self.path)!r}", sqlite3.Error)
-
-
-def _flat(value: Record) -> Record:
-    """Return plain data with the keys of objects in objects among its own, lists as text."""
-    row: Record = {}
-    for name, each in value.items():
-        if isinstance(each, dict):
-            row |= _flat(each)
-        else:
-            row[name] = "+".join(map(str, each)) if isinstance(each, list) else each
-    return row

@@ -201,7 +201,7 @@ class _Call:
         kind = self.operator.kind
         if kind not in RULES:
             raise UnsupportedError(
-                f"{self.label} is an operator that vtaops cannot read; `vtaops plan --supported` "
+                f"{self.label} is an operator that vtaops cannot read; docs/supported.md "
                 "lists those that it can: end the model before it, or leave it out"
             )
         with raising(ModelError, f"{self.label} is malformed", *CORRUPT):

@@ -5,13 +5,11 @@ that draw.
 """
 
 from vtaops.program.timing.interactive import interactive
-from vtaops.report.chrome_trace import chrome_trace
 from vtaops.report.exploration import exploration_page, exploration_table
 from vtaops.report.files import save_figure, write_text
 from vtaops.report.roofline import RooflinePoint, roofline
 from vtaops.report.spacetime import spacetime
 from vtaops.report.statistics import (
-    as_csv,
     performance_table,
     statistics_data,
     statistics_table,
@@ -19,8 +17,6 @@ from vtaops.report.statistics import (
 
 __all__ = [
     "RooflinePoint",
-    "as_csv",
-    "chrome_trace",
     "exploration_page",
     "exploration_table",
     "interactive",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
 """Formats that matplotlib can write."""
 
-TABLE_SUFFIXES = (".csv", ".json", ".parquet")
+TABLE_SUFFIXES = (".csv", ".json")
 """Formats of tables."""
 
 
@@ -91,36 +91,12 @@ def save_figure(figure: Figure, path: str | Path) -> None:
 
 
 def table_bytes(rows: Sequence[Mapping[str, Any]], suffix: str) -> bytes:
-    """Serialize rows in the format of a suffix.
-
-    Raises
-    ------
-    UnsupportedError
-        If the format is unknown, or is Parquet and pyarrow is not installed.
-    """
+    """Serialize rows in the format of one of `TABLE_SUFFIXES`."""
     if suffix == ".json":
         return json.dumps(rows, indent=1).encode()
-    if suffix == ".csv":
-        text = io.StringIO()
-        writer = csv.DictWriter(text, _columns(rows), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        return text.getvalue().encode(errors="backslashreplace")
-    if suffix == ".parquet":
-        return _parquet(rows)
-    raise UnsupportedError(f"no table format {suffix!r}; give one of {', '.join(TABLE_SUFFIXES)}")
-
-
-def _columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(name for row in rows for name in row))
-
-
-def _parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    pyarrow, parquet = (
-        optional(module, "pyarrow", "Parquet needs", "pyarrow")
-        for module in ("pyarrow", "pyarrow.parquet")
-    )
-    columns = {name: [row.get(name) for row in rows] for name in _columns(rows)}
-    buffer = io.BytesIO()
-    parquet.write_table(pyarrow.table(columns), buffer)
-    return buffer.getvalue()
+    text = io.StringIO()
+    columns = dict.fromkeys(name for row in rows for name in row)
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode(errors="backslashreplace")

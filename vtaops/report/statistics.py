@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -178,17 +176,6 @@ def numbers(data: Mapping[str, Any]) -> dict[str, float]:
 
     walk("", {key: value for key, value in data.items() if key not in ("operator", "config")})
     return figures
-
-
-def as_csv(reports: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return reports as CSV: one row per figure, one column per variant."""
-    columns = {name: numbers(data) for name, data in reports.items()}
-    keys = dict.fromkeys(key for column in columns.values() for key in column)
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["statistic", *columns])
-    writer.writerows([key, *(column.get(key, 0) for column in columns.values())] for key in keys)
-    return text.getvalue()
 
 
 # -------------------------------------------------------------------------------- details
