@@ -277,8 +277,8 @@ batches of 1 to 4. `pynq` and `tiny` are plain VTA, with scales of powers of two
 be a step off.
 
 "In part" counts the forms on VTA, of all; after a plus those where the host only moves bytes, and
-after "or" those of other hardware. `benchmarks/results/supported.json` has each form, and `vtaops plan
-MODEL` tells the reasons for a model of your own.
+after "or" those of other hardware. `benchmarks/results/supported.json` has each form, `vtaops plan
+MODEL` the reasons for a model of your own.
 """
 
 TFLITE_NOTE = """Each file has one operator; transposes between TFLite's images and VTA's at its

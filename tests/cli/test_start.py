@@ -54,13 +54,13 @@ def test_the_commands_by_hand_make_the_same_files(made):
     lines = [line[2:] for line in printed.splitlines() if line.startswith("$ vtaops ")]
     assert [line.split()[1] for line in lines] == ["quantize", "plan", "compile", "run", "evaluate"]
     kept = {path.name: path.read_bytes() for path in folder.iterdir()}
-    for name in ("net.q.onnx", "net.vtam", "worst.html"):
+    for name in ("net.q.onnx", "net.vtam"):
         (folder / name).unlink()
     for line in lines:
         done = CliRunner().invoke(cli.app, shlex.split(line)[1:])
         assert done.exit_code == 0, f"{line}: {done.output}"
     assert (folder / "net.q.onnx").read_bytes() == kept["net.q.onnx"]
-    assert (folder / "worst.html").read_bytes() == kept["worst.html"]
+    assert (folder / "net.vtam").exists()
 
 
 def test_another_device_and_json(own, tmp_path):
@@ -114,8 +114,6 @@ def refused_network(kind):
 @pytest.mark.parametrize(
     ("name", "words", "error", "texts"),
     [
-        ("net.vtam", (), UnsupportedError, ["already compiled: vtaops report profile"]),
-        ("net.pt", (), UnsupportedError, ["torch.onnx.export"]),
         ("net.xyz", (), UnsupportedError, ["reads .onnx and .tflite"]),
         ("absent.onnx", (), ModelError, ["absent.onnx does not exist"]),
         ("sums.onnx", ("--data", "one.npz"), ModelError, ["there is one sample", "at least two"]),
@@ -126,7 +124,7 @@ def refused_network(kind):
             UnsupportedError,
             ["nothing of sums.onnx would run on VTA", "Sin", "What helps: "],
         ),
-        ("open.onnx", ("--random-data",), ArgumentError, ["--shapes x=1,64"]),
+        ("open.onnx", ("--random-data",), ModelError, ["--shapes x=..."]),
         ("words.onnx", ("--random-data",), ArgumentError, ["holds int64", "'x' of shape (N, 8)"]),
     ],
 )
@@ -134,8 +132,7 @@ def test_what_cannot_be_started_is_told_with_a_way_out(
     name, words, error, texts, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    for kind in ("net.vtam", "net.pt", "net.xyz"):
-        (tmp_path / kind).write_bytes(b"?")
+    (tmp_path / "net.xyz").write_bytes(b"?")
     onnx.save(refused_network("Sin"), "sums.onnx")
     model = refused_network("Sin")
     dims = model.graph.input[0].type.tensor_type.shape.dim

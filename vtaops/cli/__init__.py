@@ -27,7 +27,7 @@ from vtaops import __version__
 from vtaops.base.errors import AccuracyWarning, PlacementWarning, VTAError, shortened
 from vtaops.base.files import reason_of
 from vtaops.base.quoting import terminal_text
-from vtaops.cli.board import bitstream_app, board_app, flash
+from vtaops.cli.board import board_app, flash
 from vtaops.cli.chat import chat
 from vtaops.cli.course import course_app
 from vtaops.cli.demo import demo
@@ -39,7 +39,7 @@ from vtaops.cli.lists import fetch, list_
 from vtaops.cli.networks import compile, export, plan, prove, quantize
 from vtaops.cli.options import Command, Commands, Report
 from vtaops.cli.reports import report_app
-from vtaops.cli.run import asm, disasm, run_app, tune, verify
+from vtaops.cli.run import disasm, run_app, tune, verify
 from vtaops.cli.start import start
 from vtaops.cli.ulx3s import build_board
 
@@ -83,15 +83,15 @@ def common(
 
 
 COMMANDS: dict[str, tuple[Any, ...]] = {
-    "Operators and programs": (run_app, disasm, asm, verify, prove, tune),
+    "Operators and programs": (run_app, disasm, verify, prove, tune),
     "Networks": (demo, start, quantize, evaluate, plan, compile, export, chat),
     "Reports and lessons": (report_app, sweep, judge, course_app),
-    "Hardware": (hardware_app, flash, board_app, bitstream_app),
+    "Hardware": (hardware_app, flash, board_app),
     "What there is": (list_, fetch),
 }
 """Commands and groups of commands, by heading."""
 
-MAKING = demo, chat, flash, fetch
+MAKING = demo, chat, flash, fetch, disasm
 """Commands that report nothing."""
 
 board_app.command("build")(build_board)

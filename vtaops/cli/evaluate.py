@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vtaops.graph import Tensor
     from vtaops.model import Model
     from vtaops.quantization.datasets import Dataset
-    from vtaops.quantization.evaluation import Runs, Task
+    from vtaops.quantization.evaluation import Accuracy, Runs, Task
     from vtaops.quantization.samples import Sample
 
 
@@ -65,7 +65,6 @@ def evaluate(
     Example: vtaops evaluate model.vtam --data photos --against model.onnx -o worst.html
     """
     from vtaops.quantization.datasets import load_dataset
-    from vtaops.quantization.evaluation import evaluate as judged
 
     network = compiled_model(model, config, prove=False)
     shapes = {tensor.name: tensor.shape for tensor in network.graph.inputs}
@@ -73,21 +72,28 @@ def evaluate(
     dataset = dataset.drawn(samples or len(dataset.cases))
     with raising(ArgumentError, f"cannot read {alphabet}", OSError, UnicodeDecodeError):
         letters = None if alphabet is None else read_file(alphabet).decode().splitlines()
-    task = task_of(network, dataset, data, alphabet=letters)
     with options.progress_bar(f"evaluate {model.name}"):
-        evaluation = judged(runs(network), exact_runs(against, network), dataset, task)
+        evaluation = evaluated(network, dataset, data, against, letters)
     if output is not None:
         write_text(output, render("worst.html", name=model.name, evaluation=evaluation))
     options.show(evaluation.as_dict(), str(evaluation))
 
 
-def task_of(
+def evaluated(
     model: Model,
     data: Dataset,
     source: Path,
-    *,
+    against: Path | None,
     alphabet: Sequence[str] | None = None,
-) -> Task:
+) -> Accuracy:
+    """Return how a model answers to data of a file, beside the float model."""
+    from vtaops.quantization.evaluation import evaluate
+
+    task = _task_of(model, data, source, alphabet)
+    return evaluate(_runs(model), _exact_runs(against, model), data, task)
+
+
+def _task_of(model: Model, data: Dataset, source: Path, alphabet: Sequence[str] | None) -> Task:
     """Return what the outputs of a model mean, as its data tell."""
     from vtaops.quantization.evaluation import Boxes, Classes, Text
 
@@ -102,7 +108,7 @@ def task_of(
     return Boxes((across[1], across[0]))
 
 
-def runs(model: Model) -> Runs:
+def _runs(model: Model) -> Runs:
     """Return a function that runs a model on real numbers."""
     inputs, outputs = model.graph.inputs, model.graph.outputs
 
@@ -120,7 +126,7 @@ def _real(tensor: Tensor, array: Array) -> Array:
     return np.asarray(steps * np.float32(tensor.scale))
 
 
-def exact_runs(path: Path | None, model: Model) -> Runs | None:
+def _exact_runs(path: Path | None, model: Model) -> Runs | None:
     """Return a function that runs the float model, whose inputs are those of a model in order."""
     if path is None:
         return None

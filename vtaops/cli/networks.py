@@ -5,7 +5,7 @@ Contains only argument parsing and printing; see `vtaops.cli`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, astuple
 from pathlib import Path
@@ -33,9 +33,14 @@ if TYPE_CHECKING:
 
     from vtaops.graph import Tensor
     from vtaops.model import Model
+    from vtaops.network.plan import Plan
     from vtaops.quantization.choice import RecipeTrial
     from vtaops.quantization.pictures import Preparation
     from vtaops.quantization.samples import Sample
+
+
+Shapes = Mapping[str, Sequence[int]]
+"""Shapes of inputs by name."""
 
 
 def compile(
@@ -202,12 +207,8 @@ def plan(
         graph = compiled.graph
     else:
         name = config or NETWORK_CONFIG
-        with options.progress_bar(f"plan {model.name}"):
-            from vtaops.network import plan_model
-
-            planned = plan_model(_source(model), name, shapes=options.read_shapes(shapes))
-        rows, graph = planned.rows, planned.graph
-        launches = len(planned.lowered)
+        found = planned(model, name, options.read_shapes(shapes))
+        rows, graph, launches = found.rows, found.graph, len(found.lowered)
     on_vta = sum(row.where == "vta" for row in rows)
     facts = [
         f"{on_vta} of {len(rows)} operators on VTA, launches of it: {launches}",
@@ -217,18 +218,26 @@ def plan(
     options.show([vars(row) for row in rows], table, *facts)
 
 
+def planned(path: Path, config: str, shapes: Shapes | None = None) -> Plan:
+    """Return the plan of a model file."""
+    with options.progress_bar(f"plan {path.name}"):
+        from vtaops.network import plan_model
+
+        return plan_model(_source(path), config, shapes=shapes)
+
+
 @report_app.command("profile")
 def profile(
     model: options.ModelFile,
     *,
-    config: options.ConfigOrOwn = None,
-    against: Annotated[
-        str,
+    config: Annotated[
+        list[str] | None,
         Option(
-            help="A second configuration, below the first.",
+            help=f"{options.CONFIG_HELP} Default: pynq_ext, or that of a .vtam file; several, one "
+            "below the other.",
             autocompletion=options.complete_configs,
         ),
-    ] = "",
+    ] = None,
     output: Annotated[
         Path | None,
         options.to_write("A page with the timeline of the network: .html.", ".html"),
@@ -242,17 +251,13 @@ def profile(
     from vtaops.report import write_text
     from vtaops.report.network_pictures import network_page
 
-    models = [compiled_model(model, config)]
-    if against and _is_compiled(model):
-        raise UnsupportedError(
-            f"{model} is compiled for {models[0].config.name}; a comparison needs the model itself"
-        )
-    models += [compiled_model(model, against)] if against else []
+    models = [compiled_model(model, name) for name in config or [None]]
     reports = [each.report() for each in models]
-    data, parts = [each.as_dict() for each in reports], list[Any]()
+    parts: list[Table | str] = []
     for each in reports:
         parts += [tables.network_table(each), tables.summary(each)]
-    options.show(data if against else data[0], *parts)
+    data = [each.as_dict() for each in reports]
+    options.show(data if len(data) > 1 else data[0], *parts)
     if output is not None:
         write_text(output, network_page(*models))
         say(f"written to {output}", err=True)
@@ -354,9 +359,8 @@ def quantize(
     config: Annotated[
         str | None,
         Option(
-            help="The device, a name or a JSON file. All options among scales, zero points, "
-            "equalization, learned rounding and bias correction that are not given are "
-            "tried; the best recipe is used."
+            help="The device, a name or a JSON file: recipes of zero points, equalization, learned "
+            "rounding and bias correction are tried, and the best one is used."
         ),
     ] = None,
     scales: Annotated[
@@ -364,29 +368,6 @@ def quantize(
         Option(
             help="free: fixed-point multipliers. pow2: shifts only, for every VTA, as pynq. "
             "Default: what the device supports; without --config free."
-        ),
-    ] = None,
-    zero_points: Annotated[
-        bool | None,
-        Option(help="Use asymmetric activations. Default without --config: only with free scales."),
-    ] = None,
-    equalization: Annotated[
-        bool | None,
-        Option(
-            help="First bring the channels of tensors to one range.",
-        ),
-    ] = None,
-    learned_rounding: Annotated[
-        bool | None,
-        Option(
-            help="Round weights up or down so that their errors cancel.",
-        ),
-    ] = None,
-    bias_correction: Annotated[
-        bool | None,
-        Option(
-            help="Remove mean rounding errors from the biases. Default without --config: if an "
-            "output gains a decibel.",
         ),
     ] = None,
     weight_bits: Annotated[
@@ -434,10 +415,6 @@ def quantize(
             calibration,
             config=config,
             scales=scales,
-            zero_points=zero_points,
-            equalization=equalization,
-            learned_rounding=learned_rounding,
-            bias_correction=bias_correction,
             preparation=preparation,
             float_nodes=float_nodes or None,
             fixed=options.read_fixed(fix),
@@ -463,8 +440,7 @@ def quantize(
         title = "Tensors whose rounding costs the outputs most"
         tables.append(list_table(title, columns, map(astuple, costly)))
         data["worst"] = [asdict(cost) for cost in costly]
-    facts = [f"{done.equalized} tensors equalised"] if done.equalized else []
-    facts.append(f"{output}: QDQ model, {len(done.samples)} samples of calibration")
+    facts = [f"{output}: QDQ model, {len(done.samples)} samples of calibration"]
     facts += [f"WARNING: {warning}; see --worst" for warning in quality.warnings]
     options.show(data, *tables, *facts, str(quality))
 
@@ -576,18 +552,8 @@ def _source(path: Path) -> Path:
     return path
 
 
-def compiled_model(
-    path: Path,
-    config: str | None,
-    *,
-    host: bool = False,
-    prove: bool = True,
-    check: bool = True,
-    pin_weights: bool = False,
-    shapes: dict[str, tuple[int, ...]] | None = None,
-    state: dict[str, str] | None = None,
-) -> Model:
-    """Return a model, compiling it or reading it from its file.
+def compiled_model(path: Path, config: str | None, **settings: Any) -> Model:
+    """Return a model, reading it from its file or compiling it with settings of `compile_model`.
 
     Raises
     ------
@@ -596,20 +562,11 @@ def compiled_model(
     """
     if _is_compiled(path):
         return _loaded(path, config)
-    source, chosen = _source(path), config or NETWORK_CONFIG
+    source = _source(path)
     with options.progress_bar(f"compile {path.name}"):
         from vtaops.network import compile_model
 
-        return compile_model(
-            source,
-            chosen,
-            host=host,
-            prove=prove,
-            check=check,
-            pin_weights=pin_weights,
-            shapes=shapes,
-            state=state,
-        )
+        return compile_model(source, config or NETWORK_CONFIG, **settings)
 
 
 def _loaded(path: Path, config: str | None) -> Model:

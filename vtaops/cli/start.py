@@ -9,9 +9,8 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections import Counter
-from collections.abc import Mapping
-from contextlib import nullcontext, redirect_stdout, suppress
+from collections.abc import Sequence
+from contextlib import closing, nullcontext, redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,23 +21,19 @@ from typer import Argument, Option
 from vtaops.base.errors import ArgumentError, ModelError, UnsupportedError
 from vtaops.base.reasons import HINTS
 from vtaops.cli import options
-from vtaops.cli.evaluate import exact_runs, runs, task_of
-from vtaops.cli.networks import compiled_model, random_input, rounded
-from vtaops.cli.pages import render
+from vtaops.cli.evaluate import evaluated
+from vtaops.cli.networks import compiled_model, planned, random_input, rounded
 from vtaops.cli.start_page import Findings, page
 from vtaops.machine.config import NETWORK_CONFIG
 from vtaops.report.files import write_bytes, write_text
+from vtaops.runtime import NETWORK_TIMEOUT, ResidentPrograms, open_device
 from vtaops.runtime.arguments import as_tuple
 
 if TYPE_CHECKING:
-    from vtaops.graph.onnx_files import ModelProto
-    from vtaops.model import Model
+    from vtaops.graph import Tensor
     from vtaops.network.plan import Plan
-    from vtaops.program import Program
-    from vtaops.quantization.datasets import Dataset
+    from vtaops.quantization.pictures import Preparation
     from vtaops.quantization.samples import Sample
-
-Shapes = Mapping[str, tuple[int, ...]]
 
 CALIBRATING = 32
 """Samples that calibrate, if there are so many."""
@@ -99,26 +94,23 @@ def start(
 
     Example: vtaops start net.onnx --data photos
     """
-    from vtaops.quantization.datasets import load_dataset
-
     begin = time.perf_counter()
+    if model.suffix not in (".onnx", ".tflite"):
+        raise UnsupportedError(f"cannot start with {model}: vtaops start reads .onnx and .tflite")
     files = _Files(model, output or Path(f"{model.stem}-start"))
-    prepared = options.read_preparation(mean, std)
+    prepared, given = options.read_preparation(mean, std), options.read_shapes(shapes)
     words = _given("--mean", mean) + _given("--std", std)
     with redirect_stdout(sys.stderr) if options.as_json() else nullcontext():
-        found = _planned(files, config, data, options.read_shapes(shapes))
+        plan = planned(model, config, given)
+        found = Findings(model, config, _facts(model, plan), plan)
+        options.say("\n".join(f"{name}: {text}" for name, text in found.facts.items()))
         drawn = None if data else _drawn(found, asked=random_data)
         options.claim(files.folder, files.names, force)
-        if drawn is not None:
-            data, found.random = files.calibration, True
-            options.write_arrays(data, np.savez_compressed, **drawn)
-        cases = load_dataset(data, found.shapes, prepared) if data else None
-        _quantize(found, files, cases)
-        _compile(found, files)
-        _run(found, files, cases)
-        if data is not None and cases is not None:
-            count = samples or _samples_in_time(found.run_seconds, len(cases.cases))
-            _evaluate(found, files, data, cases.drawn(count), _given("--samples", count) + words)
+        _read_data(found, files, data, drawn, prepared)
+        _quantize(found, files)
+        _compile(found, files, given, shapes or [])
+        _run(found, files)
+        _evaluate(found, files, samples, words)
     write_text(files.page, page(found, shlex.quote(str(files.compiled))))
     seconds = time.perf_counter() - begin
     options.show(
@@ -135,132 +127,23 @@ class _Files:
         self.model, self.folder = model, folder
         self.quantized, self.compiled = (folder / f"{model.stem}{s}" for s in (".q.onnx", ".vtam"))
         self.calibration, self.sample = folder / "calibration.npz", folder / "sample.npz"
-        self.page, self.worst = folder / f"{model.stem}.html", folder / "worst.html"
+        self.page = folder / f"{model.stem}.html"
         self.names = [path.name for path in vars(self).values() if path.parent == folder]
 
 
-# ------------------------------------------------------------------- what it is, and what it needs
-
-
-def _read(model: Path, shapes: Shapes | None) -> ModelProto:
-    """Return a network in the operators of ONNX.
-
-    Raises
-    ------
-    UnsupportedError
-        If it is another kind of file.
-    """
-    from vtaops.graph.onnx_files import read
-    from vtaops.quantization.sources import from_relax
-
-    if model.suffix == ".onnx":
-        return read(model)
-    if model.suffix == ".tflite":
-        return from_relax(model, shapes)
-    hint = {
-        ".vtam": f"it is already compiled: vtaops report profile {model}",
-        ".pt": "export it: torch.onnx.export(module, (example,), 'net.onnx')",
-        ".pth": "build the module, load it, and export it: torch.onnx.export(...)",
-        ".h5": "convert it: tf.lite.TFLiteConverter.from_keras_model(...)",
-    }.get(model.suffix, "vtaops start reads .onnx and .tflite")
-    raise UnsupportedError(f"cannot start with {str(model)!r}: {hint}")
-
-
-def _facts(model: Path, source: ModelProto) -> dict[str, str]:
+def _facts(model: Path, plan: Plan) -> dict[str, str]:
     """Return what a file is, by property."""
-    from vtaops.graph.onnx_files import graph_inputs
-
-    opset = max((entry.version for entry in source.opset_import if entry.domain == ""), default=0)
-    writer = f", written by {source.producer_name}" if source.producer_name else ""
-    kind = "TFLite" if model.suffix == ".tflite" else f"ONNX, opset {opset}{writer}"
+    kinds = dict.fromkeys(kind for row in plan.rows for kind in row.operator.split(", "))
     return {
-        "file": f"{model}, {model.stat().st_size:,} bytes, {kind}",
-        "inputs": ", ".join(map(_told, graph_inputs(source))),
-        "outputs": ", ".join(map(_told, source.graph.output)),
-        "operators": f"{len(source.graph.node)}: {_operators(source)}",
+        "file": f"{model}, {model.stat().st_size:,} bytes",
+        "inputs": _told(plan.graph.inputs),
+        "outputs": _told(plan.graph.outputs),
+        "operators": ", ".join([*kinds][:12]),
     }
 
 
-def _operators(source: ModelProto) -> str:
-    """Return the kinds of operators of a file, the most frequent ones by name."""
-    counted = Counter(node.op_type for node in source.graph.node)
-    kinds = [f"{count} {kind}" for kind, count in counted.most_common(8)]
-    others = [f"{len(counted) - 8} other kinds"] if len(counted) > 8 else []
-    return ", ".join([*kinds, *others])
-
-
-def _told(value: Any) -> str:
-    """Return an input or output as text: its name, type and shape."""
-    from vtaops.graph.onnx_files import require, shape_text
-
-    kind = require("onnx").TensorProto.DataType.Name(value.type.tensor_type.elem_type).lower()
-    return f"{value.name} {kind}{shape_text(value)}"
-
-
-def _planned(files: _Files, config: str, data: Path | None, given: Shapes | None) -> Findings:
-    """Tell what the file is; return that, and what of it would run where."""
-    source = _read(files.model, given)
-    shapes = _shapes(source, data, given)
-    found = Findings(files.model, config, _facts(files.model, source), source, shapes)
-    options.say("\n".join(f"{name}: {text}" for name, text in found.facts.items()))
-    _plan(found, files.model)
-    return found
-
-
-def _shapes(source: ModelProto, data: Path | None, given: Shapes | None) -> Shapes:
-    """Return the shape of each input: as given, as in the file, or as the data have it.
-
-    Raises
-    ------
-    ArgumentError
-        If nothing tells the shape of an input.
-    """
-    from vtaops.graph.onnx_files import input_shapes
-    from vtaops.quantization.samples import first_shapes
-
-    shapes = input_shapes(source)
-    closed = {name: (shape[0] or 1, *shape[1:]) if shape else () for name, shape in shapes.items()}
-    if data is not None:
-        raw = {name: tuple(size or None for size in shape) for name, shape in shapes.items()}
-        with suppress(ModelError):  # the data are read again, and the error told, when all is known
-            closed.update(first_shapes(data, raw))
-    closed.update(given or {})
-    _require_closed(closed)
-    return closed
-
-
-def _require_closed(found: Shapes) -> None:
-    """Refuse inputs whose shapes nothing tells."""
-    if missing := next((name for name, shape in found.items() if 0 in shape), None):
-        example = ",".join(str(size or 64) for size in found[missing])
-        raise ArgumentError(
-            f"the file leaves the shape of the input {missing!r} open: give it, as in "
-            f"--shapes {missing}={example}"
-        )
-
-
-def _plan(found: Findings, source: Path) -> None:
-    """Find what would run where."""
-    with options.progress_bar("plan"):
-        from vtaops.network import plan_model
-
-        open_shapes = source == found.file and source.suffix == ".onnx"
-        found.plan = plan_model(source, found.config, shapes=found.shapes if open_shapes else None)
-
-
-def _wanted(shapes: Shapes) -> str:
-    """Return which data a network needs."""
-    extents = {name: ", ".join(map(str, ("N", *shape[1:]))) for name, shape in shapes.items()}
-    arrays = ", ".join(f"{name!r} of shape ({each})" for name, each in extents.items())
-    (first, *others) = shapes.values()
-    pictures = not others and len(first) == 4 and {1, 3} & {first[1], first[3]}
-    folder = "a folder of pictures, or with a folder of pictures for each class; or " * bool(
-        pictures
-    )
-    return (
-        f"Give {CALIBRATING} or more that are like those in use: --data with {folder}an .npz file "
-        f"with {arrays}, and with 'labels' if there are any"
-    )
+def _told(tensors: Sequence[Tensor]) -> str:
+    return ", ".join(f"{tensor.name} {tensor.dtype}{tensor.shape}" for tensor in tensors)
 
 
 def _drawn(found: Findings, *, asked: bool) -> dict[str, Any] | None:
@@ -271,20 +154,24 @@ def _drawn(found: Findings, *, asked: bool) -> dict[str, Any] | None:
     ArgumentError
         If it needs them and they are not asked for, or if one holds integers.
     """
-    from vtaops.graph.onnx_files import input_dtypes
-
     if not asked and found.quantised:
         return None
+    extents = {name: ", ".join(map(str, ("N", *shape[1:]))) for name, shape in found.shapes.items()}
+    arrays = ", ".join(f"{name!r} of shape ({each})" for name, each in extents.items())
+    wanted = (
+        f"Give {CALIBRATING} or more that are like those in use: --data with a folder of pictures, "
+        f"or an .npz file with {arrays}, and with 'labels' if there are any"
+    )
     if not asked:
         raise ArgumentError(
-            f"{found.file} is not quantised, which needs its inputs. {_wanted(found.shapes)}. To "
-            "see its cycles alone: --random-data"
+            f"{found.file} is not quantised, which needs its inputs. {wanted}. To see its cycles "
+            "alone: --random-data"
         )
-    for name, kind in input_dtypes(found.source).items():
-        if kind.kind != "f":
+    for tensor in found.plan.graph.inputs:
+        if tensor.dtype != "float32":
             raise ArgumentError(
-                f"the input {name!r} holds {kind}: which integers make sense, only you know. "
-                f"{_wanted(found.shapes)}"
+                f"the input {tensor.name!r} holds {tensor.dtype}: which integers make sense, only "
+                f"you know. {wanted}"
             )
     warning = "the inputs are random: ranges and accuracy are not those of your network"
     options.say(f"warning: {warning}", err=True)
@@ -293,6 +180,23 @@ def _drawn(found: Findings, *, asked: bool) -> dict[str, Any] | None:
         name: chance.uniform(-1, 1, (DRAWN, *shape)).astype(np.float32)
         for name, shape in found.shapes.items()
     }
+
+
+def _read_data(
+    found: Findings,
+    files: _Files,
+    data: Path | None,
+    drawn: Sample | None,
+    prepared: Preparation | None,
+) -> None:
+    """Find the samples, if there are any."""
+    from vtaops.quantization.datasets import load_dataset
+
+    if drawn is not None:
+        data, found.random = files.calibration, True
+        options.write_arrays(data, np.savez_compressed, **drawn)
+    if data is not None:
+        found.data, found.samples = data, load_dataset(data, found.shapes, prepared)
 
 
 def _require_some_on_vta(found: Findings) -> None:
@@ -313,19 +217,17 @@ def _require_some_on_vta(found: Findings) -> None:
         return
     row = next((row for row in plan.rows if row.code != "boundary"), plan.rows[0])
     reason = share.reason or f"{row.name[:80]}: {row.reason}"
-    hint = HINTS[share.code or row.code]
-    kinds = sorted({kind for row in plan.rows for kind in row.operator.split(", ")})[:12]
     raise UnsupportedError(
         f"nothing of {found.file} would run on VTA, which computes convolutions, matrix products "
-        f"and what stands between them on int8. Its operators: {', '.join(kinds)}. {reason[:200]}. "
-        f"What helps: {hint}"
+        f"and what stands between them on int8. Its operators: {found.facts['operators']}. "
+        f"{reason[:200]}. What helps: {HINTS[share.code or row.code]}"
     )
 
 
 # ----------------------------------------------------------------------------------- the steps
 
 
-def _quantize(found: Findings, files: _Files, cases: Dataset | None) -> None:
+def _quantize(found: Findings, files: _Files) -> None:
     """Quantise for the device, if it is not.
 
     Raises
@@ -335,74 +237,77 @@ def _quantize(found: Findings, files: _Files, cases: Dataset | None) -> None:
     """
     from vtaops.quantization import run_quantization
 
-    if found.quantised or cases is None:
+    if found.quantised or found.samples is None:
         files.quantized = files.model
         return
-    if len(cases.cases) < 2:
+    if len(found.samples.cases) < 2:
         raise ModelError(
             "there is one sample; quantisation calibrates with some and judges with others: give "
             f"at least two, better {CALIBRATING}"
         )
     if not found.random:
-        samples = [case.read() for case in cases.drawn(_calibrating(found.plan)).cases]
+        values = sum(tensor.elements for tensor in found.plan.graph.tensors.values())
+        count = min(CALIBRATING, max(FEWEST, VALUES // values))  # fewer where they hold much
+        samples = [case.read() for case in found.samples.drawn(count).cases]
         arrays = {name: np.stack([sample[name] for sample in samples]) for name in found.shapes}
         options.write_arrays(files.calibration, np.savez_compressed, **arrays)
     words = files.model, "--calibration", files.calibration, "-o", files.quantized
     searched = None if found.config == NETWORK_CONFIG else found.config  # the defaults are for it
-    with options.step("quantize", *words, *_given("--config", searched)) as command:
-        found.commands.append(command)
+    with found.step("quantize", *words, *_given("--config", searched)):
         done = run_quantization(files.model, files.calibration, config=searched)
         write_bytes(files.quantized, done.model.SerializeToString())
         found.quantization, found.quality, found.costs = done, done.quality(), done.costs(5)
     options.say(f"  {found.quality}")
 
 
-def _calibrating(plan: Plan) -> int:
-    """Return how many samples calibrate: fewer of those that hold much, such as long sounds."""
-    values = sum(tensor.elements for tensor in plan.graph.tensors.values())
-    return min(CALIBRATING, max(FEWEST, VALUES // values))
-
-
-def _compile(found: Findings, files: _Files) -> None:
+def _compile(found: Findings, files: _Files, shapes: Any, stated: list[str]) -> None:
     """Plan again, now as it is quantised; compile and prove, if something would run on VTA."""
-    config = "--config", found.config
-    with options.step("plan", files.quantized, *config) as command:
-        found.commands.append(command)
-        _plan(found, files.quantized)
+    words = "--config", found.config, *(word for text in stated for word in ("--shapes", text))
+    with found.step("plan", files.quantized, *words):
+        found.plan = planned(files.quantized, found.config, shapes)
     _require_some_on_vta(found)
-    with options.step("compile", files.quantized, "-o", files.compiled, *config) as command:
-        found.commands.append(command)
-        model = compiled_model(files.quantized, found.config)
-        model.save(files.compiled)
+    with found.step("compile", files.quantized, "-o", files.compiled, *words):
+        found.model = compiled_model(files.quantized, found.config, shapes=shapes)
+        found.model.save(files.compiled)
     layers = found.quality.layers if found.quality else ()
-    found.model = model
-    found.report = model.report(quality={layer.tensor: layer.sqnr_db for layer in layers})
+    found.report = found.model.report(quality={layer.tensor: layer.sqnr_db for layer in layers})
 
 
-def _run(found: Findings, files: _Files, cases: Dataset | None) -> None:
+def _run(found: Findings, files: _Files) -> None:
     """Run one sample, compare it with the integer reference, and time the host's part."""
-    model = found.model
-    inputs = model.graph.inputs
-    values = cases.cases[0].read() if cases else {t.name: random_input(t) for t in inputs}
+    inputs, known = found.model.graph.inputs, found.samples
+    values = known.cases[0].read() if known else {t.name: random_input(t) for t in inputs}
     sample = {tensor.name: rounded(tensor, values[tensor.name]) for tensor in inputs}
     options.write_arrays(files.sample, np.savez_compressed, **sample)
-    words = "run", files.compiled, "--input", files.sample, "--check"
-    with options.step(*words) as command:
-        found.commands.append(command)
+    with found.step("run", files.compiled, "--input", files.sample, "--check"):
         made = _timed(found, sample)
-        wanted = as_tuple(model.reference(sample))
-        found.equal = all(map(np.array_equal, made, wanted))
+        found.equal = all(map(np.array_equal, made, as_tuple(found.model.reference(sample))))
 
 
 def _timed(found: Findings, sample: Sample) -> tuple[Any, ...]:
     """Run a sample twice; return its outputs and note the times of the second run."""
-    timed = _TimedLaunches(found.model)
-    for _ in range(2):
-        timed.seconds, begin = 0.0, time.perf_counter()
-        made = found.model.run(sample, session=SimpleNamespace(residents=timed))
-        found.run_seconds = time.perf_counter() - begin
-        found.host_seconds = found.run_seconds - timed.seconds
+    with (
+        closing(open_device("fsim", found.model.config)) as device,
+        _TimedLaunches(device, NETWORK_TIMEOUT) as timed,
+    ):
+        for _ in range(2):
+            timed.seconds, begin = 0.0, time.perf_counter()
+            made = found.model.run(sample, session=SimpleNamespace(residents=timed))
+            found.run_seconds = time.perf_counter() - begin
+    found.host_seconds = found.run_seconds - timed.seconds
     return as_tuple(made)
+
+
+class _TimedLaunches(ResidentPrograms):
+    """The launches of a model, with the time that they took."""
+
+    seconds = 0.0
+
+    def run(self, *words: Any) -> tuple[Any, ...]:
+        begin = time.perf_counter()
+        made = super().run(*words)
+        self.seconds += time.perf_counter() - begin
+        return made
 
 
 def _samples_in_time(seconds: float, count: int) -> int:
@@ -414,38 +319,16 @@ def _samples_in_time(seconds: float, count: int) -> int:
     return min(fit, most)
 
 
-class _TimedLaunches:
-    """The launches of a model on fsim, with the time that they took."""
-
-    def __init__(self, model: Model) -> None:
-        from vtaops.runtime import NETWORK_TIMEOUT, ResidentPrograms, open_device
-
-        self._residents = ResidentPrograms(open_device("fsim", model.config), NETWORK_TIMEOUT)
-        self.device = self._residents.device
-        self.seconds = 0.0
-
-    def run(self, program: Program, *arguments: Any) -> tuple[Any, ...]:
-        begin = time.perf_counter()
-        made = self._residents.run(program, *arguments)
-        self.seconds += time.perf_counter() - begin
-        return made
-
-
-def _evaluate(
-    found: Findings, files: _Files, data: Path, cases: Dataset, stated: list[object]
-) -> None:
-    """Judge the answers to the data, beside those of the float model."""
-    from vtaops.quantization.evaluation import evaluate
-
+def _evaluate(found: Findings, files: _Files, most: int | None, stated: list[object]) -> None:
+    """Judge the answers to the data, if there are any, beside those of the float model."""
+    if found.data is None or found.samples is None:
+        return
     against = None if found.quantization is None else files.model
-    words = ["evaluate", files.compiled, "--data", data, *_given("--against", against), *stated]
-    with options.step(*words, "-o", files.worst) as command:
-        found.commands.append(command)
-        exact = exact_runs(against, found.model)
-        task = task_of(found.model, cases, data)
-        found.accuracy = evaluate(runs(found.model), exact, cases, task)
-        worst = render("worst.html", name=files.compiled.name, evaluation=found.accuracy)
-        write_text(files.worst, worst)
+    count = most or _samples_in_time(found.run_seconds, len(found.samples.cases))
+    words = "--data", found.data, *_given("--against", against), "--samples", count, *stated
+    with found.step("evaluate", files.compiled, *words):
+        samples = found.samples.drawn(count)
+        found.accuracy = evaluated(found.model, samples, found.data, against)
 
 
 def _given(option: str, value: object) -> list[object]:

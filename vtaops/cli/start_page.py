@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vtaops.base.reasons import HINTS
+from vtaops.cli.options import step
 from vtaops.cli.pages import rate, render, short
 
 if TYPE_CHECKING:
-    from vtaops.graph.onnx_files import ModelProto
     from vtaops.model import Model
     from vtaops.model.report import Layer, ModelReport
     from vtaops.network.plan import Plan
     from vtaops.quantization.costs import Cost
+    from vtaops.quantization.datasets import Dataset
     from vtaops.quantization.evaluation import Accuracy
     from vtaops.quantization.pipeline import Quantization
     from vtaops.quantization.quality import Quality
@@ -30,11 +32,11 @@ class Findings:
     file: Path
     config: str
     facts: dict[str, str]
-    source: ModelProto
-    shapes: Mapping[str, tuple[int, ...]]
+    plan: Plan
     random: bool = False
+    data: Path | None = None
+    samples: Dataset | None = None
     commands: list[str] = field(default_factory=list)
-    plan: Plan = field(init=False)
     quantization: Quantization | None = None
     quality: Quality | None = None
     costs: Sequence[Cost] = ()
@@ -44,6 +46,18 @@ class Findings:
     host_seconds: float = 0.0
     run_seconds: float = 0.0
     accuracy: Accuracy | None = None
+
+    @contextmanager
+    def step(self, *words: object) -> Iterator[None]:
+        """Print a command, and keep it for the page."""
+        with step(*words) as command:
+            self.commands.append(command)
+            yield
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the inputs."""
+        return {tensor.name: tensor.shape for tensor in self.plan.graph.inputs}
 
     @property
     def quantised(self) -> bool:

@@ -540,9 +540,8 @@ def _fix_dims(name: str, value: ValueInfoProto) -> None:
             if axis:
                 raise ModelError(
                     f"input {name!r} has the dynamic shape {written}; VTA's programs "
-                    f"are compiled for one shape: pass shapes={{{name!r}: (...)}} to "
-                    "vtaops.quantize or vtaops.frontends.import_model; "
-                    "`vtaops quantize` takes those of its data"
+                    f"are compiled for one shape: pass shapes={{{name!r}: (...)}}, on the command "
+                    f"line --shapes {name}=...; `vtaops quantize` takes those of its data"
                 )
             dim.dim_value = 1
 
