@@ -32,23 +32,19 @@ from PIL import Image
 
 from trials.campaign import Campaign, Result, result
 from trials.onnx_models import Builder
-from vtaops.board.bitfile import blank_bit_file
 
 FILES = {
     "run op Gemm(m=2,n=2,k=2) --output": ".npy",
     "run op Gemm(m=2,n=2,k=2) --save": ".vta",
     "run model network.vtam --output": ".npz",
-    "asm program.asm --output": ".vta",
     "compile network.onnx --output": ".vtam",
     "quantize float.onnx --calibration x.npy --output": ".onnx",
     "evaluate network.vtam --data photos --output": ".html",
     "report profile network.vtam --output": ".html",
-    "report trace program.vta --output": ".json",
+    "report trace program.vta --output": ".html",
     "report roofline --output": ".svg",
-    "report results store.db --output": ".csv",
     "course lesson vector_add --size 64 --budget 0.01 --plot": ".png",
     "sweep --layer resnet18.C11 --estimate -j 1 --store new.db --output": ".csv",
-    "bitstream info x.bit --to-bin": ".bin",
     "judge tiny/first --start": ".txt",
 }
 """Each option that names a file to write, and the suffix of its name."""
@@ -64,7 +60,6 @@ FOLDERS = {
 
 GROWING = {
     "sweep --layer resnet18.C11 --estimate -j 1 --store": ".db",
-    "sweep --layer resnet18.C11 --estimate -j 1 --store new.db --search 2 --journal": ".log",
 }
 """Options that name a file that grows: what else is there is refused, and stays."""
 
@@ -75,13 +70,12 @@ ROOT_ONLY = ("read-only file", "file of another user", "folder of another user",
 """Situations that only root can make."""
 
 READ = {
-    *("x.npy", "float.onnx", "network.onnx", "network.vtam", "program.vta", "program.asm"),
-    *("store.db", "x.bit", "x.npz"),
+    *("x.npy", "float.onnx", "network.onnx", "network.vtam", "program.vta", "x.npz"),
 }
 """Files that commands read."""
 
-STORES = ("new.db", "store.db-")
-"""How the names of a store begin that a command makes, and of the journals beside one."""
+STORES = ("new.db",)
+"""How the names of a store begin that a command makes."""
 
 PRECIOUS = b"precious"
 
@@ -95,8 +89,6 @@ MADE_BY = {
     "network.onnx": "quantize float.onnx --calibration x.npy --output network.onnx",
     "network.vtam": "compile network.onnx --output network.vtam",
     "program.vta": "run op Gemm(m=2,n=2,k=2) --save program.vta",
-    "store.db": "sweep --layer resnet18.C11 --estimate -j 1 --store store.db",
-    "program.asm": "disasm program.vta",
 }
 """The commands that make what others read."""
 
@@ -109,13 +101,7 @@ def _make_input(name: str) -> None:
         words = MADE_BY[name].split()
         for word in {*words[:-1]} & READ:
             _make_input(word)
-        if words[0] == "disasm":
-            _make_input(words[1])
-        done = subprocess.run(
-            [sys.executable, "-m", "vtaops", *words], check=True, capture_output=True
-        )
-        if words[0] == "disasm":
-            Path(name).write_bytes(done.stdout)
+        subprocess.run([sys.executable, "-m", "vtaops", *words], check=True, capture_output=True)
     elif name == "float.onnx":
         b = Builder()
         x = b.input([1, 3, 8, 8])
@@ -129,8 +115,6 @@ def _make_input(name: str) -> None:
         for number in range(2):
             Path(name, str(number)).mkdir(parents=True)
             Image.new("RGB", (8, 8)).save(Path(name, str(number), "a.png"))
-    elif name == "x.bit":
-        Path(name).write_bytes(blank_bit_file("xc7z020clg484-1").to_bytes())
 
 
 @cache

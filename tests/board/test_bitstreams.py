@@ -225,26 +225,21 @@ def publish(monkeypatch, file):
     monkeypatch.setattr(catalogue_file, "_manifest", lambda: entries)
 
 
-def test_commands_for_bitstreams(run, file, tmp_path, monkeypatch):
+def test_bitstreams_are_listed(run, file, monkeypatch):
     listed = json.loads(run("list", "bitstreams", "--json"))
     assert {"pynq-hls-1x16": False}.items() <= {e["id"]: e["in_cache"] for e in listed}.items()
     assert "pynq-hls-1x16" in run("list", "bitstreams")
     publish(monkeypatch, file)
-    assert "intact" in run("bitstream", "add", file, "--id", "pynq-rtl-1x16")
-    assert "intact" in run("bitstream", "info", "pynq-rtl-1x16")
-    facts = json.loads(run("bitstream", "info", file, "--json", "--to-bin", tmp_path / "x.bin"))
-    assert facts["part"] == "7z020clg484"
-    assert facts["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
-    assert (tmp_path / "x.bin").read_bytes() == bit_file().to_bin()
+    Catalogue().add(file, "pynq-rtl-1x16")
+    listed = json.loads(run("list", "bitstreams", "--json"))
+    assert {"pynq-rtl-1x16": True}.items() <= {e["id"]: e["in_cache"] for e in listed}.items()
 
 
-def test_flash_and_look_at_a_board(run, file, monkeypatch):
+def test_flash_a_board(run, file, monkeypatch):
     with serving(flashed=False) as server:
-        assert json.loads(run("board", "info", server.address, "--json"))["bitstream"] is None
         assert "built 2020/06/30" in run("flash", server.address, "--bitstream", file)
-        assert "7z020clg484" in run("board", "info", server.address)
         publish(monkeypatch, file)
-        run("bitstream", "add", file, "--id", "pynq-rtl-1x16")
+        Catalogue().add(file, "pynq-rtl-1x16")
         with pytest.raises(ConfigError, match=r"started for .* and hls"):
             run("flash", server.address, "--bitstream", "pynq-rtl-1x16")
         with pytest.raises(DeviceError, match="not in the cache"):
@@ -310,7 +305,7 @@ def test_a_board_that_dies_ends_the_test(run, monkeypatch):
             device.info()
 
         monkeypatch.setattr("vtaops.board.selftest._memory", die)
-        command = ("board", "test", server.address, "--timeout", 2)
+        command = ("board", "test", server.address)
         output = run(*command, code=1)
     assert "FAILED  memory, 1 bytes: " in output
     assert re.search(r"no longer answers; \d\d checks were not run", output)
@@ -325,14 +320,16 @@ def test_the_report_ends_with_the_speed_of_layers(run, monkeypatch):
         report = json.loads(run(*command, "--json"))
         assert "published GOPS" in run(*command)
     assert [layer["layer"] for layer in report["layers"]] == ["resnet18.C10"]
+    assert report["board"]["bitstream"]["part"] == "7z020clg484"
 
 
 @needs_tools
 def test_cycles_are_shown_where_the_logic_counts_them(run, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")  # where the model of the RTL may have been built
+    monkeypatch.setattr("vtaops.board.selftest._fits", lambda name: False)
     monkeypatch.setattr("vtaops.board.selftest.PUBLISHED_MS", {"resnet18.C10": 1.081})
     with serving(design=RegisterMap.RTL, simulator="tsim") as server:
-        command = ("board", "bench", server.address)
+        command = ("board", "test", server.address, "--operators", 0, "--programs", 0)
         (layer,) = json.loads(run(*command, "--json"))["layers"]
         assert f"{layer['cycles']:,}" in run(*command)
         # The result of one run on the simulated RTL itself.
@@ -343,10 +340,11 @@ def test_cycles_are_shown_where_the_logic_counts_them(run, monkeypatch):
     assert remote == local
 
 
-def test_bench_says_that_it_is_simulated(run, monkeypatch):
+def test_speed_says_that_it_is_simulated(run, monkeypatch):
+    monkeypatch.setattr("vtaops.board.selftest._fits", lambda name: False)
     monkeypatch.setattr("vtaops.board.selftest.PUBLISHED_MS", {"resnet18.C10": 1.081})
     with serving() as server:
-        command = ("board", "bench", server.address)
+        command = ("board", "test", server.address, "--operators", 0, "--programs", 0)
         report = json.loads(run(*command, "--json"))
         assert "those of this host" in run(*command)
     assert report["virtual"] is True

@@ -67,7 +67,7 @@ def write(config, folder):
 def synth(config, folder):
     file = folder.with_suffix(".json")
     file.write_text(json.dumps(config.to_dict()))
-    done = CliRunner().invoke(app, ["hardware", "synth", str(file)])
+    done = CliRunner().invoke(app, ["hardware", "synth", "--config", str(file)])
     raise done.exception
 
 

@@ -54,7 +54,7 @@ def test_run_arrays_from_files(tmp_path):
     files = {name: str(tmp_path / f"{name}.npy") for name in (*arrays, "y")}
     for name, array in arrays.items():
         np.save(files[name], array)
-    given = "--input", files["x"], "--weights", files["w"], "--output", files["y"]
+    given = "--input", files["x"], "--input", files["w"], "--output", files["y"]
     sizes = "in_channels=5, out_channels=9, height=6, width=7, kernel=3"
     convolution = f"Conv2d({sizes}, padding='same', clip=(0, 127))"
     result = call("run", "op", convolution, *given)
@@ -62,7 +62,7 @@ def test_run_arrays_from_files(tmp_path):
     expected = vtaops.conv2d(arrays["x"], arrays["w"], padding=1, clip=(0, 127))
     np.testing.assert_array_equal(np.load(files["y"]), expected)
     pool = "MaxPool2d(channels=5, height=6, width=7, kernel=2)"
-    assert "takes none" in str(call("run", "op", pool, *given).exception)
+    assert "takes 1 array" in str(call("run", "op", pool, *given).exception)
     missing = call("run", "op", "Gemm(m=1, n=1, k=1)", "--input", str(tmp_path)).exception
     assert "as a .npy array" in str(missing)
 
@@ -95,10 +95,7 @@ def test_save_disassemble_verify(tmp_path, monkeypatch):
     listing = call("disasm", file)
     assert listing.exit_code == 0
     assert "FINISH" in listing.output
-    listed = json.loads(call("disasm", file, "--json").output)
-    assert listed["instructions"][-1]["name"] == "Finish"
-    assert [buffer["name"] for buffer in listed["buffers"]] == ["data", "weight", "res"]
-    assert listed["micro_ops"]
+    assert all(f"\n  {name} " in listing.output for name in ("data", "weight", "res"))
     verified = call("verify", file)
     assert verified.exit_code == 0
     assert "verified" in verified.output
@@ -229,9 +226,9 @@ def test_operators_that_cannot_be_read(operator, message):
     ("words", "known", "count"),
     [
         ("run conv2d --layer resnet18.C1", WORKLOADS, 3),
-        ("tune --layer nothing", WORKLOADS, 0),
-        ("report profile x.onnx --against pyn", vtaops.HardwareConfig.names(), 5),
-        ("hardware isa ultra", vtaops.HardwareConfig.names(), 2),
+        ("tune nothing", WORKLOADS, 0),
+        ("report profile x.onnx --config pyn", vtaops.HardwareConfig.names(), 5),
+        ("hardware isa --config ultra", vtaops.HardwareConfig.names(), 2),
         ("run conv2d --device t", DEVICES, 2),
         ("tune --device f", DEVICES, 1),
     ],
@@ -253,7 +250,7 @@ def test_layers_configurations_and_devices_are_completed(
 
 
 def test_a_negative_seed_is_wrong_usage():
-    result = call("run", "op", "tutorial.matrix_multiply", "--seed", "-1")
+    result = call("board", "test", "fsim", "--seed", "-1")
     assert result.exit_code == 2
     assert "seed" in result.output
 
@@ -278,8 +275,8 @@ def test_an_output_that_cannot_be_written_is_one_line(arguments):
         ("run conv2d --layer resnet18.C10", ["compile resnet18.C10", "run resnet18.C10"]),
         ("report compare --layer resnet18.C10 --config pynq --config tiny", ["compile"]),
         ("report roofline --layer resnet18.C10 -o r.svg", ["compiling"]),
-        ("prove --layer resnet18.C10", ["prove resnet18.C10"]),
-        ("tune --layer lenet5.S4 --count 3", ["lenet5.S4"]),
+        ("prove resnet18.C10", ["prove resnet18.C10"]),
+        ("tune lenet5.S4 --count 3", ["lenet5.S4"]),
         ("sweep --layer resnet18.C10 -j 1", ["estimate tilings", "time programs"]),
     ],
 )

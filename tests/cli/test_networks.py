@@ -110,7 +110,7 @@ def test_the_plan_and_the_profile(compiled, tmp_path):
 
 def test_a_page_with_both_configurations(tmp_path):
     onnx.save(vtaops.quantize(small_network(), {"x": images()}), tmp_path / "q.onnx")
-    options = "--config", "pynq", "--against", "pynq_ext", "-o", tmp_path / "both.html"
+    options = "--config", "pynq", "--config", "pynq_ext", "-o", tmp_path / "both.html"
     assert vta("report", "profile", tmp_path / "q.onnx", *options).exit_code == 0
     page = (tmp_path / "both.html").read_text()
     assert all(f"{name}: " in page for name in (" on pynq", " on pynq_ext"))
@@ -123,7 +123,7 @@ def test_mistakes_are_named(compiled, tmp_path):
         (("run", tmp_path / "nothing.vtam"), "cannot read"),
         (("run", tmp_path / "nothing.onnx"), "does not exist"),
         (("plan", tmp_path / "nothing.onnx"), "does not exist"),
-        (("report", "profile", path, "--against", "pynq"), "needs the model itself"),
+        (("report", "profile", path, "--config", "pynq"), "needs the model that it was"),
     ):
         done = vta(*arguments)
         assert done.exit_code == 1

@@ -28,7 +28,7 @@ WRITING = {
 def path_of(command):
     """Return the words of a line that name a command, and the last, which is its option."""
     *words, option = command.split()
-    count = 2 if words[0] in ("run", "report", "course", "bitstream", "hardware", "board") else 1
+    count = 2 if words[0] in ("run", "report", "course", "hardware", "board") else 1
     return (*words[:count], option)
 
 
@@ -85,16 +85,13 @@ def test_a_wrong_suffix_is_refused_before_any_work(command, tmp_path):
 
 READING = {
     "compile {} --output": ".vtam",
-    "asm {} --output": ".vta",
     "quantize {} --calibration x.npy --output": ".onnx",
     "quantize x.onnx --calibration {} --output": ".onnx",
     "run model network.vtam --input {} --output": ".npz",
     "run op Gemm(m=2,n=2,k=2) --input {} --output": ".npy",
     "evaluate {} --data photos --output": ".html",
     "report profile {} --output": ".html",
-    "report trace {} --output": ".json",
-    "report results {} --output": ".csv",
-    "bitstream info {} --to-bin": ".bin",
+    "report trace {} --output": ".html",
     "sweep --model {} --output": ".html",
 }
 """Commands that read and write a file, and the suffix of what they write."""
@@ -201,7 +198,7 @@ def test_results_are_written_whole_or_not_at_all(option, tmp_path, monkeypatch):
     assert [file.read_bytes() for file in tmp_path.iterdir()] == [b"old"]
 
 
-@pytest.mark.parametrize("command", ["hardware write pynq -o made", "demo --no-open -o made"])
+@pytest.mark.parametrize("command", ["hardware write -o made", "demo --no-open -o made"])
 def test_a_full_disk_is_told_in_one_line(command, tmp_path, monkeypatch):
     def full(descriptor):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -229,7 +226,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("command", "name"),
     [
-        ("hardware write pynq -o", "build.tcl"),
+        ("hardware write -o", "build.tcl"),
         ("demo -o", "image.npy"),
         ("board build ulx3s -o", "build"),
         ("fetch mlperf-tiny -o", "vww_96_int8.tflite"),

@@ -167,7 +167,7 @@ def test_the_command(tmp_path):
     tiling.write_text(json.dumps(asdict(vtaops.Tiling.parse("oc=8,ic=16,h=4"))))
     assert read_answer(tiling) == vtaops.Tiling.parse("oc=8,ic=16,h=4")
     assert run(app, ["judge", TINY, str(tiling)]).exit_code == 0
-    listed = run(app, ["judge", "--list", "tiny/", "--json"])
+    listed = run(app, ["judge", "tiny/", "--json"])
     names = [name for name in task_names() if name.startswith("tiny/")]
     assert [row["task"] for row in json.loads(listed.stdout)] == names
 

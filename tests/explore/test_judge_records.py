@@ -1,14 +1,11 @@
 """Records are proven again from nothing, and one that says something else is refused."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from docs.records import record
-from vtaops.cli import app
 from vtaops.errors import ProgramError
 from vtaops.explore.judge import find_task, task_names
 from vtaops.explore.judge.records import answer_of, read_records, rechecked
@@ -55,9 +52,3 @@ def test_only_what_is_faster_is_recorded(tmp_path):
     with pytest.raises(ProgramError):
         record(task.name, slow.replace("imm 4", "imm 5"), "cheat", tmp_path)
     assert len(read_records(tmp_path)) == 1
-
-
-def test_the_command_proves_records():
-    found = CliRunner().invoke(app, ["judge", "--records", "tiny/first", "--json"])
-    assert found.exit_code == 0
-    assert json.loads(found.stdout) == {"records": 1, "failed": []}

@@ -1,7 +1,6 @@
 """Reports: what they say, and that their files are whole and valid."""
 
 import base64
-import csv
 import io
 import json
 import re
@@ -28,8 +27,6 @@ from vtaops.program.timing.lanes import KIND_COLORS, LANES, TOKEN_COLORS, WAIT_C
 from vtaops.program.traffic import transfers
 from vtaops.report import (
     RooflinePoint,
-    as_csv,
-    chrome_trace,
     interactive,
     roofline,
     save_figure,
@@ -118,11 +115,6 @@ def test_comparison_shows_ratios(pair):
     assert re.search(rf"cycles .*{pair[0].cycles:,} .*{pair[1].cycles:,} +{ratio:.2f}x", text)
     assert text.index("cycles") < text.index("gemm_utilization") < text.index("inp_load_nbytes")
     assert "compute waits: load token" in text
-    rows = list(csv.reader(io.StringIO(as_csv(reports))))
-    assert rows[0] == ["statistic", "one", "two"]
-    values = {row[0]: row[1:] for row in rows[1:]}
-    assert values["timing.cycles"] == [str(t.cycles) for t in pair]
-    assert values["timing.units.compute.busy.gemm"] == [str(4 * 9 * 36)] * 2
 
 
 # ------------------------------------------------------------------------------- pictures
@@ -222,35 +214,6 @@ def test_interactive_page_is_self_contained(pair):
     assert "$$" not in page.scripts["code"]
 
 
-def test_chrome_trace(timeline):
-    trace = json.loads(json.dumps(chrome_trace(timeline, "test")))
-    records = trace["traceEvents"]
-    names = [r["args"]["name"] for r in records if r.get("name") == "thread_name"]
-    assert names == [*LANES, "port read", "port write"]
-    gemm = sum(r["dur"] for r in records if r["ph"] == "X" and r["name"] == "gemm")
-    assert gemm == timeline.program.stats().gemm_counter
-    starts = {r["id"]: r for r in records if r["ph"] == "s"}
-    ends = {r["id"]: r for r in records if r["ph"] == "f"}
-    assert len(starts) == len(timeline.tokens)
-    assert all(starts[n]["ts"] <= ends[n]["ts"] for n in starts)
-    slices = [r for r in records if r["ph"] == "X"]
-    for number, token in enumerate(timeline.tokens):
-        for end, instruction in ((starts, token.sender), (ends, token.receiver)):
-            at = end[number]
-            around = [
-                s["args"]["instruction"]
-                for s in slices
-                if s["tid"] == at["tid"] and s["ts"] <= at["ts"] < s["ts"] + s["dur"]
-            ]
-            assert around == [instruction]
-    by_thread = {}
-    for r in (r for r in records if r["ph"] == "X"):
-        by_thread.setdefault(r["tid"], []).append((r["ts"], r["ts"] + r["dur"]))
-    for spans in by_thread.values():  # a thread does one thing at a time
-        spans.sort()
-        assert all(a[1] <= b[0] for a, b in pairwise(spans))
-
-
 # ------------------------------------------------------------------- -------- roofline
 
 
@@ -335,20 +298,17 @@ def file(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("suffix", ["png", "svg", "html", "json"])
+@pytest.mark.parametrize("suffix", ["png", "svg", "html"])
 def test_trace_writes_what_the_suffix_says(file, tmp_path, suffix):
     path = tmp_path / f"x.{suffix}"
-    window = () if suffix == "json" else ("--window", "0:1000")
-    result = call("report", "trace", file, "-o", path, *window)
+    result = call("report", "trace", file, "-o", path, "--window", "0:1000")
     assert result.exit_code == 0, result.output
-    assert "small: " in result.output
+    assert "small.vta: " in result.output
     content = path.read_bytes()
     if suffix == "png":
         assert content.startswith(b"\x89PNG")
     elif suffix == "svg":
         ElementTree.fromstring(content)
-    elif suffix == "json":
-        assert json.loads(content)["traceEvents"]
     else:
         assert content.startswith(b"<!DOCTYPE html>")
 
@@ -365,14 +325,8 @@ def test_compare_prints_all_forms():
     how = ("--tiling", "oc=64,ic=64,h=7,w=7", "--tiling", "oc=64,ic=64,h=7,w=7,oc_threads=2")
     reports = json.loads(call("report", "compare", *LAYER, *how, "--json").output)
     assert list(reports) == [how[1], how[3]]
-    slow = json.loads(call("report", "compare", *LAYER, *how, "--json", "--bandwidth", 2).output)
-    for name, report in reports.items():
-        assert slow[name]["timing"]["cycles"] > report["timing"]["cycles"]
-        assert slow[name]["counters"] == report["counters"]
     table = call("report", "compare", *LAYER, *how).output
     assert all(f"{report['timing']['cycles']:,}" in table for report in reports.values())
-    lines = call("report", "compare", *LAYER, *how, "--csv").output.splitlines()
-    assert next(csv.reader(lines[:1])) == ["statistic", *reports]
 
 
 def test_compare_configurations():
@@ -407,13 +361,7 @@ def test_roofline(tmp_path):
         ("report trace --layer resnet18.C10 -o x.gif", "must end in .png"),
         ("report trace --layer resnet18.C10 --window now -o x.png", "write two cycles"),
         ("report trace --layer resnet18.C10 --window 9:3 -o x.html", "the smaller one first"),
-        ("report trace --layer resnet18.C10 --window 0:9 -o x.json", "leave out --window"),
-        (
-            "report trace --layer resnet18.C10 --layer resnet18.C4 -o x.json",
-            "shows one program, not 2",
-        ),
         ("report compare --layer resnet18.C10", "at least two programs"),
-        ("report roofline --layer resnet18.C10 -o x.png --bandwidth -1", "bandwidth is -1"),
     ],
 )
 def test_mistakes_have_a_message(arguments, message, tmp_path, monkeypatch):

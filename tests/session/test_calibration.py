@@ -1,21 +1,19 @@
 """Calibration finds the DRAM of a device that it knows nothing of but the cycles of launches."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from helpers.tsim_support import needs_tools
-from typer.testing import CliRunner
 
 import vtaops
 from trials.boards import CONFIG, serving
 from vtaops.board.calibration import PROBES, calibrate, fit
-from vtaops.cli import app
 from vtaops.hardware.registers import RegisterMap
 from vtaops.hardware.ulx3s import Ulx3sDesign
 from vtaops.program.timing import TimingParameters
 from vtaops.runtime import Fsim, Tsim
+from vtaops.runtime.remote import RemoteDevice
 
 
 @pytest.fixture(scope="module")
@@ -50,19 +48,17 @@ def test_of_an_sdram_only_the_latency_is_fitted(programs):
 
 @needs_tools
 def test_a_board_whose_dram_is_unknown():
-    """The virtual board counts cycles; nobody tells the command of its DRAM."""
+    """The virtual board counts cycles; nobody tells the fit of its DRAM."""
     with serving(design=RegisterMap.RTL, simulator="tsim") as server:
         server.board.dram = Tsim(CONFIG, latency=91, bandwidth=3.7, interface="axi")
-        command = ("board", "calibrate", server.address, "--json")
-        result = CliRunner().invoke(app, command)
-    assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
-    assert found["parameters"]["dram_latency"] == pytest.approx(93, abs=2)  # the shell adds two
-    assert found["parameters"]["bandwidth"] == pytest.approx(3.7, rel=0.01)
-    assert found["overhead_cycles"] == 0
-    assert len(found["probes"]) == len(PROBES) == 12
-    assert found["error"]["before"][0] > 0.2
-    assert max(found["error"]["after"]) < 0.02
+        with RemoteDevice(server.address) as device:
+            found = calibrate(device, timeout=60, start=device.design.timing)
+    assert found.parameters.dram_latency == pytest.approx(93, abs=2)  # the shell adds two
+    assert found.parameters.bandwidth == pytest.approx(3.7, rel=0.01)
+    assert found.overhead == 0
+    assert len(found.probes) == len(PROBES) == 12
+    assert found.error("before")[0] > 0.2
+    assert max(found.error("after")) < 0.02
 
 
 def test_a_device_that_computes_wrongly_is_refused():

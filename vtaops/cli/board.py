@@ -145,18 +145,15 @@ def board_test(
         )
         checks = _made(device, planned, f"checks, seed {seed}")
         outcomes = [check.passed for check in checks]
-        timed = fast and not foreign and False not in outcomes
-        figures, *tables = _measure(device, board) if timed else ({},)
-        facts = {} if foreign or False in outcomes else device.info()
+        works = False not in outcomes
+        figures, tables = _described(device, board, fast) if works and not foreign else ({}, [])
     counts = (
         f"{outcomes.count(True)} passed, {outcomes.count(False)} failed, "
         f"{outcomes.count(None)} skipped; seed {seed}"
     )
     report = {"seed": seed, "checks": [asdict(check) for check in checks]}
-    if facts:
-        tables.append(facts_table(f"Board {device.address}", facts))
-    show(report | figures | {"board": facts}, counts, *tables)
-    raise typer.Exit(False in outcomes)
+    show(report | figures, counts, *tables)
+    raise typer.Exit(not works)
 
 
 def _is_no_board(name: str) -> bool:
@@ -188,11 +185,17 @@ def _made(device: Any, planned: list[PlannedCheck], title: str) -> list[Check]:
     return checks
 
 
-def _measure(device: RemoteDevice | Ulx3s, board: str) -> tuple[dict[str, Any], Table]:
-    """Return the speed of the layers on a board, or on a virtual one, as data and as a table."""
+def _described(
+    device: RemoteDevice | Ulx3s, board: str, timed: bool
+) -> tuple[dict[str, Any], list[Table]]:
+    """Return what a board says of itself and the speed of layers, as data and as tables."""
     from vtaops.board.selftest import PUBLISHED_MS, measure_layers
 
-    virtual = "Virtual" in str(device.info()["interface"])
+    facts = device.info()
+    described = facts_table(f"Board {device.address}", facts)
+    if not timed:
+        return {"board": facts}, [described]
+    virtual = "Virtual" in str(facts["interface"])
     with progress_bar() as progress:
         tracked = progress.track(
             measure_layers(device), total=len(PUBLISHED_MS), description="layers"
@@ -212,7 +215,8 @@ def _measure(device: RemoteDevice | Ulx3s, board: str) -> tuple[dict[str, Any], 
     rows = [astuple(layer)[: len(columns)] for layer in layers]
     simulated = "Virtual board: ms and GOPS are those of this host, not of hardware"
     table = list_table(simulated if virtual else f"Board {board}", columns, rows)
-    return {"virtual": virtual, "layers": [asdict(layer) for layer in layers]}, table
+    speed = {"virtual": virtual, "layers": [asdict(layer) for layer in layers]}
+    return {"board": facts, **speed}, [described, table]
 
 
 def _open(board: str) -> RemoteDevice | Ulx3s:

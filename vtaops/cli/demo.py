@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-from typer import Option
 
 from vtaops.base.data import data_directory
-from vtaops.cli.chat import chat as write_story
 from vtaops.cli.options import (
     Config,
     Force,
@@ -31,9 +29,6 @@ def demo(
     *,
     output: Annotated[Path, to_write("Output folder, created if necessary.")] = Path("vtaops-demo"),
     config: Config = NETWORK_CONFIG,
-    chat: Annotated[
-        bool, Option("--chat", help="Write a story instead, with a small language model.")
-    ] = False,
     force: Force = False,
     no_open: NoOpen = False,
 ) -> None:
@@ -43,13 +38,7 @@ def demo(
     outputs of each step stay in the folder, and the commands shown repeat each step.
 
     Example: vtaops demo -o demo
-
-    Example: vtaops demo --chat
     """
-    if chat:
-        teller = data_directory("examples/stories") / "stories.bin"
-        write_story(teller, "Once upon a time", config=config, tokens=100, no_prove=True)
-        return
     from vtaops.cli import app
     from vtaops.quantization.devices import QuantizationTarget
     from vtaops.quantization.pictures import Preparation

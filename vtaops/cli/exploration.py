@@ -103,9 +103,7 @@ def sweep(
         Engine(kept, _executor(jobs, dask), bar.tell) as engine,
     ):
         points = evaluated(fitting, network, engine, timed=not estimate)
-    for point in points:
-        for name, reason in point.failures.items():
-            say(f"{point.design.name} cannot run {name}: {reason}", err=True)
+    _tell_failures(points)
     best = front(points, objectives)
     rows = [{**point.as_dict(), "front": point in best} for point in points]
     title = f"{network.name}: {len(points)} designs{', estimated' * estimate}"
@@ -183,6 +181,12 @@ def _fitting(designs: Sequence[Design], part: str) -> list[Design]:
     if not fitting:
         raise ConfigError(f"none of these designs fits the {part}")
     return fitting
+
+
+def _tell_failures(points: Sequence[Point]) -> None:
+    for point in points:
+        for name, reason in point.failures.items():
+            say(f"{point.design.name} cannot run {name}: {reason}", err=True)
 
 
 def _write(path: Path, rows: list[dict[str, Any]], points: Sequence[Point], title: str) -> None:

@@ -27,10 +27,10 @@ hardware_app = Commands(name="hardware", help="The RTL of a configuration, and i
 
 
 @hardware_app.command("isa")
-def isa(config: options.ConfigName = "pynq") -> None:
+def isa(config: options.Config = "pynq") -> None:
     """Print the bits of every instruction as Markdown.
 
-    Example: vtaops hardware isa tiny
+    Example: vtaops hardware isa --config tiny
     """
     from vtaops.machine.isa import Encoding
 
@@ -70,10 +70,10 @@ def _slot(slot: Slot) -> dict[str, Any]:
 
 
 @hardware_app.command("build", cls=options.Command)
-def build(config: options.ConfigName = "pynq") -> None:
+def build(config: options.Config = "pynq") -> None:
     """Build the model of the RTL for a configuration, as the first use of tsim does.
 
-    Example: vtaops hardware build tiny
+    Example: vtaops hardware build --config tiny
     """
     from vtaops.hardware.build import build_model
     from vtaops.hardware.rtl import RtlParameters
@@ -88,11 +88,11 @@ def build(config: options.ConfigName = "pynq") -> None:
 
 @hardware_app.command("synth")
 def synth(
-    config: options.ConfigName = "pynq",
+    config: options.Config = "pynq",
 ) -> None:
     """Estimate the FPGA resources of the RTL with Yosys; takes some minutes.
 
-    Example: vtaops hardware synth pynq
+    Example: vtaops hardware synth --config pynq
     """
     from vtaops.hardware.flows import SYNTHESIS
     from vtaops.hardware.rtl import RtlParameters
@@ -120,7 +120,7 @@ def _resources_table(title: str, resources: dict[str, FpgaResources]) -> Table:
 
 @hardware_app.command("write", cls=options.Command)
 def write(
-    config: options.ConfigName = "pynq",
+    config: options.Config = "pynq",
     *,
     output: Annotated[Path, options.to_write("Folder to write.")] = Path("vta"),
     force: options.Force = False,
@@ -130,7 +130,7 @@ def write(
 
     The script has not been run yet, for lack of Vivado. See docs/tsim.md.
 
-    Example: vtaops hardware write pynq -o vta && cd vta && vivado -mode batch -source build.tcl
+    Example: vtaops hardware write -o vta && cd vta && vivado -mode batch -source build.tcl
     """
     from vtaops.board.vivado import write_design
 

@@ -12,7 +12,6 @@ import numpy as np
 import typer
 from typer import Argument, Option
 
-from vtaops.base.errors import ArgumentError, VTAError
 from vtaops.base.progress import tracked
 from vtaops.cli.options import progress_bar, show, write_arrays, written
 from vtaops.report.files import write_text
@@ -23,22 +22,18 @@ if TYPE_CHECKING:
 
 
 def judge(
-    task: Annotated[str, Argument(help="A task of the list, such as tiny/first.")] = "",
+    task: Annotated[
+        str, Argument(help="A task, such as tiny/first; or how names of tasks begin, to list them.")
+    ] = "",
     answer: Annotated[
         Path | None,
         Argument(help="A stream as text, a tiling (.json), or a schedule (.py); none: the task."),
     ] = None,
     *,
-    list_: Annotated[
-        bool, Option("--list", help="List all tasks, or those whose names begin with TASK.")
-    ] = False,
     start: Annotated[
         Path | None,
         Option(help="Write the compiler's stream here, as a start.", callback=written(".txt")),
     ] = None,
-    records: Annotated[
-        bool, Option("--records", help="Prove every record again, or those of the task.")
-    ] = False,
     rtl: Annotated[bool, Option("--rtl", help="Run what is accepted on the RTL, too.")] = False,
     save: Annotated[
         Path | None,
@@ -54,12 +49,11 @@ def judge(
 
     Example: vtaops judge tiny/first --start first.txt && vtaops judge tiny/first first.txt
     """
-    from vtaops.explore.judge import Judge, find_task, read_answer
+    from vtaops.explore.judge import Judge, find_task, read_answer, task_names
 
-    if not (list_ or records or task):
-        raise ArgumentError("give a task, --list or --records")
-    if list_ or records:
-        (_show_tasks if list_ else _prove_records)(task)
+    named = [name for name in task_names() if name.startswith(task)]
+    if named and task not in named and not (answer or start):
+        _show_tasks(named)
         return
     kernel = find_task(task)
     if start is not None:
@@ -75,27 +69,12 @@ def judge(
     raise typer.Exit(not verdict.accepted)
 
 
-def _show_tasks(start: str) -> None:
-    from vtaops.explore.judge import find_task, task_names
+def _show_tasks(names: list[str]) -> None:
+    from vtaops.explore.judge import find_task
 
-    names = [name for name in task_names() if name.startswith(start)]
     rows = [_row(find_task(name)) for name in tracked("compile", names)]
     columns = {"task": "", "computes": "", "compiler": ",", "bound": ",", "ratio": ".2f"}
     show(rows, list_table("tasks", columns, (row.values() for row in rows)))
-
-
-def _prove_records(start: str) -> None:
-    from vtaops.explore.judge.records import read_records, rechecked
-
-    rows, failed = [record for record in read_records() if record.task.startswith(start)], []
-    for record in tracked("prove record", rows):
-        try:
-            rechecked(record)
-        except VTAError as error:
-            failed.append(str(error))
-    text = [f"{len(rows) - len(failed)} of {len(rows)} records hold", *failed]
-    show({"records": len(rows), "failed": failed}, *text)
-    raise typer.Exit(bool(failed))
 
 
 def _show_task(task: KernelTask) -> None:

@@ -5,7 +5,7 @@ Contains only argument parsing and printing; see `vtaops.cli`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, astuple
 from pathlib import Path
@@ -16,13 +16,13 @@ import numpy as np
 import typer
 from typer import Argument, Option
 
-from vtaops.base.errors import ArgumentError, ModelError, UnsupportedError, raising
+from vtaops.base.errors import ModelError, UnsupportedError, raising
 from vtaops.base.files import exists, read_array
 from vtaops.base.shapes import Array
 from vtaops.cli import options
 from vtaops.cli.options import say
 from vtaops.cli.reports import report_app
-from vtaops.cli.run import run_app
+from vtaops.cli.run import read_workload, run_app
 from vtaops.machine.config import NETWORK_CONFIG, HardwareConfig
 from vtaops.program import Program
 from vtaops.report.files import write_bytes
@@ -115,51 +115,38 @@ def compile(
 
 
 def prove(
-    file: Annotated[
-        Path | None,
+    subject: Annotated[
+        str,
         Argument(
-            help="A program (.vta), a compiled network (.vtam), or a network to compile (.onnx)."
+            help="A program (.vta), a compiled network (.vtam), a network to compile (.onnx, "
+            ".tflite), or an operator as for vtaops run op.",
+            autocompletion=options.complete_layers,
         ),
-    ] = None,
+    ],
     *,
-    layer: options.Layers = None,
     config: options.ConfigOrOwn = None,
 ) -> None:
     """Prove that a program or a network computes what it declares, for every input.
 
     Example: vtaops prove network.vtam
+
+    Example: vtaops prove resnet18.C2 --config pynq_ext
     """
+    from vtaops.compiler import compile
     from vtaops.proof import prove
 
-    if (file is None) == (not layer):
-        raise ArgumentError("give either a file or layers with --layer")
-    proofs = []
-    for name, subject in _to_prove(file, layer or [], config):
-        with options.progress_bar(f"prove {name}"):
-            proof = prove(subject)
-        proofs.append({"name": name, **asdict(proof)})
-        if not options.as_json():
-            say(f"{name}\n{proof}")
-    options.show(proofs)
-    if any(proof["unproven"] for proof in proofs):
-        raise typer.Exit(1)
-
-
-def _to_prove(
-    file: Path | None, layers: list[str], config: str | None
-) -> Iterator[tuple[str, Program | Model]]:
-    """Yield programs and networks with their names."""
-    if file is not None:
-        yield (
-            file.name,
-            Program.load(file) if file.suffix == ".vta" else compiled_model(file, config),
-        )
-        return
-    from vtaops.compiler import compile
-    from vtaops.schedule.workloads import find
-
-    for name in layers:
-        yield name, compile(find(name).op, config or "pynq")
+    path = Path(subject)
+    declared: Program | Model
+    if path.suffix == ".vta":
+        declared = Program.load(path)
+    elif path.suffix in (".vtam", ".onnx", ".tflite"):
+        declared = compiled_model(path, config)
+    else:
+        declared = compile(read_workload(subject).op, config or "pynq")
+    with options.progress_bar(f"prove {subject}"):
+        proof = prove(declared)
+    options.show({"name": subject, **asdict(proof)}, f"{subject}\n{proof}")
+    raise typer.Exit(bool(proof.unproven))
 
 
 def export(

@@ -29,7 +29,6 @@ from typer.core import TyperCommand, TyperOption
 from vtaops.base.errors import (
     ArgumentError,
     ModelError,
-    ShapeError,
     UnsupportedError,
     VTAError,
     raising,
@@ -38,14 +37,11 @@ from vtaops.base.files import is_special, reason_of, require_folder, require_own
 from vtaops.base.progress import progress_listener
 from vtaops.base.quoting import terminal_text
 from vtaops.machine.config import HardwareConfig
-from vtaops.program.timing import TimingParameters
 from vtaops.report.files import write_bytes
 from vtaops.report.style import list_table
 
 if TYPE_CHECKING:
     from vtaops.quantization.pictures import Preparation
-
-DEFAULT_LATENCY = TimingParameters().dram_latency
 
 
 # ------------------------------------------------------------------------------ options
@@ -74,7 +70,6 @@ def complete_devices(incomplete: str) -> list[str]:
 CONFIG_HELP = "Configuration: a name (see: vtaops list configs) or a JSON file."
 
 Config = Annotated[str, Option(help=CONFIG_HELP, autocompletion=complete_configs)]
-ConfigName = Annotated[str, Argument(help=CONFIG_HELP, autocompletion=complete_configs)]
 ConfigOrOwn = Annotated[
     str | None,
     Option(
@@ -90,13 +85,14 @@ Configs = Annotated[
         autocompletion=complete_configs,
     ),
 ]
-_LAYERS = Option(
-    "--layer",
-    help="A named layer (see: vtaops list layers); may be repeated.",
-    autocompletion=complete_layers,
-)
-Layers = Annotated[list[str] | None, _LAYERS]
-RequiredLayers = Annotated[list[str], _LAYERS]
+Layers = Annotated[
+    list[str] | None,
+    Option(
+        "--layer",
+        help="A named layer (see: vtaops list layers); may be repeated.",
+        autocompletion=complete_layers,
+    ),
+]
 Layer = Annotated[
     str,
     Option(
@@ -120,7 +116,6 @@ BOARD_HELP = (
     "for the first one found."
 )
 Board = Annotated[str, Argument(help=BOARD_HELP)]
-Timeout = Annotated[float, Option(help="Time limit of a message to the board in seconds.")]
 ModelFile = Annotated[
     Path, Argument(help="A model: .onnx, .tflite, or the output of vtaops compile (.vtam).")
 ]
@@ -143,8 +138,6 @@ Std = Annotated[
         help="Standard deviation by which pictures are then divided, like --mean. Default: 0.5."
     ),
 ]
-Latency = Annotated[int, Option(help="Latency of the DRAM in cycles.")]
-Bandwidth = Annotated[float, Option(help="Bytes per cycle, both directions; 0: that of the port.")]
 Seed = Annotated[int, Option(help="Seed of all random numbers.", min=0)]
 Samples = Annotated[
     int | None,
@@ -152,27 +145,13 @@ Samples = Annotated[
 ]
 NoOpen = Annotated[bool, Option("--no-open", help="Do not open the page in a browser.")]
 Force = Annotated[bool, Option("--force", help="Replace files that something else wrote.")]
-AsCsv = Annotated[bool, Option("--csv", help="Print the report as CSV.")]
 
 
 # ------------------------------------------------------------------------------ outputs
 
 
 class Command(TyperCommand):
-    """A command that refuses to write over what it reads, or two outputs to one file.
-
-    One whose argument is a configuration takes it as `--config`, too, like all others.
-    """
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if any(p.name == "config" and p.param_type_name == "argument" for p in self.params):
-            words = zip(args, [*args[1:], "-"], strict=False)  # of no words, none
-            args = [
-                word.removeprefix("--config=")
-                for word, after in words
-                if word != "--config" or after.startswith("-")
-            ]
-        return super().parse_args(ctx, args)
+    """A command that refuses to write over what it reads, or two outputs to one file."""
 
     def invoke(self, ctx: Any) -> Any:
         names = ctx.meta.get(__name__, ())
@@ -360,27 +339,6 @@ def parse_tiling(text: str) -> Any:
     from vtaops.schedule import Tiling
 
     return Tiling.parse(text) if text else None
-
-
-def read_window(text: str) -> tuple[int, int] | None:
-    """Parse ``1000:2000``, the first cycle and the end of a window; None for an empty text.
-
-    Raises
-    ------
-    ShapeError
-        If the text is not two integers, the smaller one first.
-    """
-    if not text:
-        return None
-    try:
-        first, end = (int(part) for part in text.split(":"))
-        if not 0 <= first < end:
-            raise ValueError(text)
-    except ValueError as error:
-        raise ShapeError(
-            f"--window is {text!r}; write two cycles, the smaller one first: 0:20000"
-        ) from error
-    return first, end
 
 
 # ------------------------------------------------------------------------------ printing

@@ -27,7 +27,6 @@ from vtaops.cli import options
 from vtaops.cli.options import Commands, parse_tiling, progress_bar, say, show
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import Program, Statistics
-from vtaops.report.style import list_table
 
 if TYPE_CHECKING:
     from vtaops.compiler.search import Measure
@@ -61,6 +60,14 @@ ShownStage = Literal["tir", "schedule", "lowered", "program"]
 Show = Annotated[
     ShownStage | None, Option("--show", help="Print a compiler stage instead of running.")
 ]
+Operation = Annotated[
+    str,
+    Argument(
+        help="A named layer (see: vtaops list layers), or an operator such as "
+        "'MaxPool2d(channels=64, height=56, width=56, kernel=3)'.",
+        autocompletion=options.complete_layers,
+    ),
+]
 Timing = Annotated[
     bool, Option("--timing", help="Add the cycles of every unit by the timing model.")
 ]
@@ -91,14 +98,7 @@ def run_conv2d(
 
 @run_app.command("op")
 def run_op(
-    operator: Annotated[
-        str,
-        Argument(
-            help="A named layer (see: vtaops list layers), or an operator such as "
-            "'MaxPool2d(channels=64, height=56, width=56, kernel=3)'.",
-            autocompletion=options.complete_layers,
-        ),
-    ],
+    operator: Operation,
     *,
     config: options.Config = "pynq",
     device: options.Device = "fsim",
@@ -135,7 +135,7 @@ def run_op(
     from vtaops.session import Session
 
     arrays = [_load(file) for file in inputs or []]
-    workload = _workload(operator)
+    workload = read_workload(operator)
     op, name, explicit = workload.op, workload.name, parse_tiling(tiling) or workload.tiling
     hardware = HardwareConfig.load(config)
     if save is not None:
@@ -195,8 +195,8 @@ def verify(
 
 
 def tune(
+    operator: Operation,
     *,
-    layer: options.RequiredLayers,
     config: options.Config = "pynq",
     device: Annotated[
         str,
@@ -210,39 +210,30 @@ def tune(
     """Search the tiling that takes the fewest cycles.
 
     Cycles come from the timing model, or from measurements on a device. A candidate that fails
-    there, or computes wrong results, is reported; the exit code is 1 if a layer has no other.
-    Give a tiling that was found to vtaops.compile, or to vtaops run op --tiling.
+    there, or computes wrong results, is reported; the exit code is 1 if there is no other. Give a
+    tiling that was found to vtaops.compile, or to vtaops run op --tiling.
 
-    Example: vtaops tune --layer resnet18.C8 --layer resnet18.C10
+    Example: vtaops tune resnet18.C8
     """
     from vtaops.compiler.search import search
-    from vtaops.schedule.workloads import find
 
-    hardware = HardwareConfig.load(config)
+    hardware, workload = HardwareConfig.load(config), read_workload(operator)
     costs = _measure_on(device, hardware) if device else None
-    searched = {}
-    for name in layer:
-        with progress_bar(name):
-            searched[name] = search(find(name).op, hardware, costs, count=count)
-    best = {name: candidates[0] for name, candidates in searched.items() if candidates}
-    rows = [
-        (name, one.program.cycles(), one.tiling.text, _cost(one.cost) if device else "")
-        for name, one in best.items()
-    ]
-    columns = {"layer": "", "cycles": ",", "tiling": "", "measured": ""}
-    title = f"Best tilings on {hardware.name}; cycles by the timing model"
-    figures = dict.fromkeys(layer) | {
-        name: {
-            "tiling": vars(one.tiling),
-            "cycles": one.program.cycles(),
-            "cost": one.cost,
-            "compiled": len(searched[name]),
-        }
-        for name, one in best.items()
+    with progress_bar(workload.name):
+        searched = search(workload.op, hardware, costs, count=count)
+    if not searched:
+        raise DeviceError(f"every candidate failed on {device}")
+    best = searched[0]
+    cycles = best.program.cycles()
+    figures = {
+        "tiling": vars(best.tiling),
+        "cycles": cycles,
+        "cost": best.cost,
+        "compiled": len(searched),
     }
-    show(figures, list_table(title, columns, rows))
-    if len(best) < len(searched):
-        raise typer.Exit(1)
+    lines = [f"{best.tiling.text}: {cycles:,} cycles by the timing model on {hardware.name}"]
+    lines += [f"measured on {device}: {_cost(best.cost)}"] if device else []
+    show(figures, *lines)
 
 
 def _measure_on(device: str, hardware: HardwareConfig) -> Measure:
@@ -334,8 +325,14 @@ def _arguments(op: Operator, given: Sequence[Array]) -> list[Array]:
     return [*given, *arrays[len(given) :]]
 
 
-def _workload(text: str) -> Workload:
-    """Return the layer of a name, or an operator written in Python."""
+def read_workload(text: str) -> Workload:
+    """Return the layer of a name, or an operator written in Python.
+
+    Raises
+    ------
+    ShapeError
+        If there is no such layer or operator.
+    """
     from vtaops.schedule.workloads import Workload, find
 
     if "(" not in text:
