@@ -192,7 +192,7 @@ def test_a_board_that_measures_nothing():
     with serving(flashed=False) as server:
         result = CliRunner().invoke(app, [*TUNE, "--device", server.address])
     assert result.exit_code == 1
-    assert json.loads(result.stdout) == {"resnet18.C10": None}
+    assert "every candidate failed" in str(result.exception)
     assert "no bitstream is programmed" in result.stderr
     result = CliRunner().invoke(app, [*TUNE, "--device", "pynq://127.0.0.1:9"])
     assert "cannot reach a board" in str(result.exception)

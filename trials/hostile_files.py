@@ -560,7 +560,7 @@ def use_store(data: bytes) -> None:
             return
         acts(
             lambda: ask(store),
-            lambda: list(store.table("evaluation")),
+            lambda: list(store.records("evaluation")),
             store.count,
             lambda: store.put("v", {"new": ("test", {}, {})}),
             store.close,

@@ -5,7 +5,7 @@
 # what it says in this order, not that Vivado accepts every command and property name. Written for
 # Vivado 2020.2 or newer.
 #
-# Usage, in a folder that `vtaops hardware write NAME -o FOLDER` has written:
+# Usage, in a folder that `vtaops hardware write --config NAME -o FOLDER` has written:
 #     vivado -mode batch -source build.tcl
 # Reads design.tcl (all parameters) and rtl/*. Writes NAME.bit, NAME.hwh, timing.rpt and
 # utilization.rpt; project files are in project/. Fails if timing is not met.

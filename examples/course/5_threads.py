@@ -10,7 +10,7 @@
 # for whom.
 #
 # *Then:* which scratchpad does each of the two split? What is the rest, compared with the bound
-# that the checker tells? `vtaops tune --layer resnet18.C8` shows what a search finds.
+# that the checker tells? `vtaops tune resnet18.C8` shows what a search finds.
 
 # %%
 import vtaops

@@ -263,7 +263,7 @@ def test_the_bits_in_the_manual_are_those_of_the_table(slots):
 
 @pytest.mark.parametrize("config", ["pynq", "tiny"])
 def test_isa_command_prints_the_table(config):
-    result = CliRunner().invoke(app, ["hardware", "isa", config])
+    result = CliRunner().invoke(app, ["hardware", "isa", "--config", config])
     assert result.exit_code == 0
     assert result.output.rstrip() == layout_table(HardwareConfig.load(config)).rstrip()
 

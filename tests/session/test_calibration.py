@@ -52,7 +52,7 @@ def test_a_board_whose_dram_is_unknown():
     with serving(design=RegisterMap.RTL, simulator="tsim") as server:
         server.board.dram = Tsim(CONFIG, latency=91, bandwidth=3.7, interface="axi")
         with RemoteDevice(server.address) as device:
-            found = calibrate(device, timeout=60, start=device.design.timing)
+            found = calibrate(device, timeout=60)
     assert found.parameters.dram_latency == pytest.approx(93, abs=2)  # the shell adds two
     assert found.parameters.bandwidth == pytest.approx(3.7, rel=0.01)
     assert found.overhead == 0

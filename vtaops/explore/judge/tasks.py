@@ -251,7 +251,7 @@ def find_task(name: str) -> KernelTask:
     """
     if name not in _DEFINITIONS:
         near = ", ".join(get_close_matches(name, _DEFINITIONS, 3, 0.3) or [*_DEFINITIONS][:3])
-        raise ShapeError(f"no task {name!r}; there are {near} and others: see vtaops judge --list")
+        raise ShapeError(f"no task {name!r}; there are {near} and others: see vtaops judge")
     made = _DEFINITIONS[name]
     definition = made if isinstance(made, Operator) else made()
     return KernelTask(name, HardwareConfig.load(name.partition("/")[0]), definition)
