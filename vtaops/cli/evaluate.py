@@ -89,8 +89,12 @@ def evaluated(
     """Return how a model answers to data of a file, beside the float model."""
     from vtaops.quantization.evaluation import evaluate
 
-    task = _task_of(model, data, source, alphabet)
-    return evaluate(_runs(model), _exact_runs(against, model), data, task)
+    exact = None
+    if against is not None:
+        shapes = {tensor.name: tensor.shape for tensor in model.graph.inputs}
+        settings = dict.fromkeys(("prove", "check"), False)
+        exact = _runs(compiled_model(against, None, host=True, shapes=shapes, **settings))
+    return evaluate(_runs(model), exact, data, _task_of(model, data, source, alphabet))
 
 
 def _task_of(model: Model, data: Dataset, source: Path, alphabet: Sequence[str] | None) -> Task:
@@ -109,7 +113,7 @@ def _task_of(model: Model, data: Dataset, source: Path, alphabet: Sequence[str] 
 
 
 def _runs(model: Model) -> Runs:
-    """Return a function that runs a model on real numbers."""
+    """Return a function that runs a model, quantised or float, on real numbers."""
     inputs, outputs = model.graph.inputs, model.graph.outputs
 
     def run(sample: Sample) -> Sequence[Array]:
@@ -124,26 +128,3 @@ def _real(tensor: Tensor, array: Array) -> Array:
         return array
     steps = array.astype(np.float32) - tensor.zero_point
     return np.asarray(steps * np.float32(tensor.scale))
-
-
-def _exact_runs(path: Path | None, model: Model) -> Runs | None:
-    """Return a function that runs the float model, whose inputs are those of a model in order."""
-    if path is None:
-        return None
-    from vtaops.graph.onnx_files import input_dtypes, opened, read
-    from vtaops.graph.probe import Probe
-    from vtaops.quantization.sources import from_relax, is_relax
-
-    source = from_relax(path, None) if is_relax(path) else path
-    kinds, inputs = input_dtypes(read(path) if source is path else source), model.graph.inputs
-    if len(kinds) != len(inputs):
-        raise ArgumentError(f"{path} has {len(kinds)} inputs, {model.name} {len(inputs)}")
-    shapes = {name: tensor.shape for name, tensor in zip(kinds, inputs, strict=True)}
-    probe = Probe(opened(source, shapes), exact=False)
-
-    def run(sample: Sample) -> Sequence[Array]:
-        pairs = zip(kinds.items(), inputs, strict=True)
-        arrays = {name: sample[tensor.name].astype(kind) for (name, kind), tensor in pairs}
-        return [*probe.run(arrays).values()]
-
-    return run
