@@ -29,7 +29,7 @@ from benchmarks.options import Json, Rows, Rtl, show, write_json
 from trials.host_cost import armv7_instructions, board_traffic
 from trials.random_tflite import reference
 from trials.tiny_inputs import photographs, sample
-from vtaops.cli.lists import COLLECTIONS
+from vtaops.cli.lists import MLPERF_TINY
 from vtaops.machine.config import Extension
 from vtaops.model import Model
 from vtaops.program.timing import TimingParameters
@@ -62,7 +62,7 @@ def main(
 ) -> int:
     """Run from the command line; exit code 1 if a value of the exact hardware differs."""
     rows: Rows = {}
-    for model in COLLECTIONS["mlperf-tiny"][1]:
+    for model in MLPERF_TINY:
         path = models / model.name
         if not path.is_file():
             print(f"there is no {path}: vtaops fetch mlperf-tiny, or --models FOLDER")

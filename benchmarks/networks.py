@@ -51,7 +51,7 @@ from trials.networks import CLASSIC, CURVES
 from trials.random_float import by_runtime
 from trials.torch_networks import ARCHITECTURES, built
 from vtaops import HardwareConfig, Session, VTAError
-from vtaops.cli.lists import COLLECTIONS
+from vtaops.cli.lists import MLPERF_TINY
 from vtaops.frontends import import_model
 from vtaops.graph import Graph, onnx_files
 from vtaops.graph.executor import evaluate_all
@@ -73,7 +73,7 @@ CASES = (
     *(f"curves/{n}/{way}" for way in ("pynq_ext", "pynq_ext-table") for n in CURVES),
     *(f"light/{n}/{way}" for way in WAYS for n in (*examples.LIGHT, "vit_tiny")),
     *(f"architecture/{n}/free" for n in ARCHITECTURES),
-    *(f"tiny/{model.name}/pynq_512" for model in COLLECTIONS["mlperf-tiny"][1]),
+    *(f"tiny/{model.name}/pynq_512" for model in MLPERF_TINY),
 )
 BANDWIDTHS: tuple[float | None, ...] = (2.0, 4.0, 8.0, None)
 """Bytes a cycle of the DRAM, reads and writes together; its latency is then 100 cycles."""

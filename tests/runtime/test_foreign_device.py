@@ -37,7 +37,7 @@ def call(*arguments):
 
 @pytest.mark.usefixtures("installed")
 def test_the_example_passes_the_test_of_devices():
-    result = call("board", "test", "own", "--config", "tiny", "--operators", 2, "--no-layers",
+    result = call("board", "test", "own", "--config", "tiny", "--operators", 2,
                   "--programs", 3)  # fmt: skip
     assert result.exit_code == 0, result.output
     assert " 0 failed, 0 skipped" in result.output

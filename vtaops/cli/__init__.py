@@ -16,7 +16,6 @@ from typing import Annotated, Any, NoReturn
 
 try:
     import typer
-    from typer.core import TyperGroup
 except ModuleNotFoundError as error:  # on a board, which only has NumPy
     raise SystemExit(
         f"the command vtaops needs {error.name}: pip install typer rich. "
@@ -43,17 +42,8 @@ from vtaops.cli.run import disasm, run_app, tune, verify
 from vtaops.cli.start import start
 from vtaops.cli.ulx3s import build_board
 
-
-class RunFirst(TyperGroup):
-    """Commands in the order of their registration, with `run` first."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        return sorted(super().list_commands(ctx), key=lambda name: name != "run")
-
-
 app = Commands(
     name="vtaops",
-    cls=RunFirst,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},

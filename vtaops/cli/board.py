@@ -117,14 +117,11 @@ def board_test(
     operators: Annotated[int, Option(help="Number of operators with random shapes.")] = 20,
     programs: Annotated[int, Option(help="Number of programs with random instructions.")] = 50,
     seed: options.Seed = 0,
-    layers: Annotated[
-        bool, Option(help="Also run the layers of ResNet-18, and measure them on a board.")
-    ] = True,
 ) -> None:
-    """Check memory, registers, every operation, layers, random operators and random programs.
+    """Check memory, registers, every operation, random operators and programs; time layers.
 
     All results are compared with NumPy; the exit code is 1 if anything fails. Checks that the
-    bitstream does not support are skipped.
+    bitstream does not support are skipped. Layers of ResNet-18 run on boards alone.
 
     The configuration is that of the board; for another device it is --config.
 
@@ -138,8 +135,8 @@ def board_test(
     foreign = _is_no_board(board)
     opened: Any = open_device(board, config) if foreign else _open(board)
     with closing(opened) as device:
-        # A board simulated at its pins takes minutes per layer.
-        fast = layers and not getattr(device, "simulated", False)
+        # A simulator takes minutes per layer.
+        fast = not (foreign or getattr(device, "simulated", False))
         planned = planned_checks(
             device, operators=operators, programs=programs, seed=seed, layers=fast
         )

@@ -16,8 +16,8 @@ import numpy as np
 import typer
 from typer import Argument, Option
 
-from vtaops.base.errors import ModelError, UnsupportedError, raising
-from vtaops.base.files import exists, read_array
+from vtaops.base.errors import ModelError, UnsupportedError
+from vtaops.base.files import exists
 from vtaops.base.shapes import Array
 from vtaops.cli import options
 from vtaops.cli.options import say
@@ -258,9 +258,8 @@ def run_model(
         list[Path] | None,
         Option(
             "--input",
-            help="An input: .npy, or a picture; repeat for several inputs. Or one .npz with an "
-            "array for each name of an input, as for `vtaops quantize`: each of its samples "
-            "is run.",
+            help="An input: .npy, or a picture; repeat .npy for several inputs. Or one .npz with "
+            "an array for each name of an input, as for `vtaops quantize`. Each sample is run.",
         ),
     ] = None,
     mean: options.Mean = None,
@@ -287,10 +286,9 @@ def run_model(
     """
     from vtaops.runtime import NETWORK_TIMEOUT, ResidentPrograms, open_device
 
-    paths, preparation = inputs or [], options.read_preparation(mean, std)
-    _check_pictures(paths, preparation)
+    preparation = options.read_preparation(mean, std)
     compiled = compiled_model(model, config)
-    samples = _samples(paths, preparation, compiled.graph.arguments)
+    samples = _samples(inputs or [], preparation, compiled.graph.arguments)
     with (
         closing(open_device(device, compiled.config)) as opened,
         ResidentPrograms(opened, NETWORK_TIMEOUT) as residents,
@@ -445,25 +443,26 @@ def _trials(trials: Sequence[RecipeTrial], config: str | None) -> Table:
     return list_table(f"Recipes for {config}, the best first", columns, rows)
 
 
-def _check_pictures(paths: list[Path], preparation: Preparation | None) -> None:
-    if preparation and all(path.suffix in (".npy", ".npz") for path in paths):
-        raise ModelError("--mean and --std are for pictures; none of the inputs is one")
-
-
 def _samples(
     paths: list[Path], preparation: Preparation | None, tensors: Sequence[Tensor]
 ) -> list[Sample]:
     """Return the inputs of each run: from files, or random ones if there are no files."""
+    from vtaops.quantization.pictures import is_picture
     from vtaops.quantization.samples import load_samples
 
-    if [path.suffix for path in paths] == [".npz"]:
-        dtypes = {tensor.name: np.dtype(tensor.dtype) for tensor in tensors}
-        return load_samples(_source(paths[0]), {t.name: t.shape for t in tensors}, dtypes)
     if not paths:
         return [{tensor.name: random_input(tensor) for tensor in tensors}]
-    if len(paths) != len(tensors):
-        raise ModelError(f"{len(paths)} inputs are given; the network takes {len(tensors)}")
-    return [{t.name: read_input(t, p, preparation) for t, p in zip(tensors, paths, strict=True)}]
+    source: Any = _source(paths[0])
+    if len(paths) > 1:
+        if len(paths) != len(tensors):
+            raise ModelError(f"{len(paths)} inputs are given; the network takes {len(tensors)}")
+        source = {t.name: options.read_npy(path) for t, path in zip(tensors, paths, strict=True)}
+    shapes = {tensor.name: tensor.shape for tensor in tensors}
+    if len(paths) == 1 and is_picture(paths[0]):
+        samples = load_samples(source, shapes, None, preparation)
+        return [{t.name: rounded(t, sample[t.name]) for t in tensors} for sample in samples]
+    dtypes = {tensor.name: np.dtype(tensor.dtype) for tensor in tensors}
+    return load_samples(source, shapes, dtypes, preparation)
 
 
 def _named(model: Model, outputs: Any) -> Sample:
@@ -481,23 +480,6 @@ def _equals_reference(model: Model, samples: Sequence[Sample], results: Sequence
     expected = [_named(model, made) for made in evaluate_runs(model.graph, inputs)]
     pairs = zip(results, expected, strict=True)
     return all(np.array_equal(a[name], b[name]) for a, b in pairs for name in b)
-
-
-def read_input(tensor: Tensor, path: Path, preparation: Preparation | None = None) -> Array:
-    """Return an input from a file: an array unchanged, a picture prepared for the tensor.
-
-    Raises
-    ------
-    ModelError
-        If the file cannot be read, or does not match the tensor.
-    """
-    from vtaops.quantization.pictures import read_picture
-
-    if path.suffix == ".npy":
-        with raising(ModelError, f"cannot read {path}", OSError, ValueError):
-            return read_array(path)
-    scaled = read_picture(path, tensor.name, tensor.shape, preparation)
-    return rounded(tensor, scaled)
 
 
 def rounded(tensor: Tensor, array: Array) -> Array:

@@ -29,13 +29,22 @@ from typer.core import TyperCommand, TyperOption
 from vtaops.base.errors import (
     ArgumentError,
     ModelError,
+    ShapeError,
     UnsupportedError,
     VTAError,
     raising,
 )
-from vtaops.base.files import is_special, reason_of, require_folder, require_own, same_file
+from vtaops.base.files import (
+    is_special,
+    read_array,
+    reason_of,
+    require_folder,
+    require_own,
+    same_file,
+)
 from vtaops.base.progress import progress_listener
 from vtaops.base.quoting import terminal_text
+from vtaops.base.shapes import Array
 from vtaops.machine.config import HardwareConfig
 from vtaops.report.files import write_bytes
 from vtaops.report.style import list_table
@@ -265,6 +274,18 @@ def write_arrays(path: Path, save: Callable[..., None], *args: Any, **named: Any
 
 
 # ------------------------------------------------------------------------------ values
+
+
+def read_npy(path: Path) -> Array:
+    """Return the array of a file.
+
+    Raises
+    ------
+    ShapeError
+        If it is no .npy file.
+    """
+    with raising(ShapeError, f"cannot read {path} as a .npy array", OSError, ValueError):
+        return read_array(path)
 
 
 def read_preparation(mean: str | None, std: str | None) -> Preparation | None:

@@ -18,8 +18,8 @@ from rich.table import Table
 from typer import Argument, Option
 from typer.core import TyperGroup
 
-from vtaops.base.errors import DeviceError, ShapeError, UnsupportedError, raising
-from vtaops.base.files import exists, read_array
+from vtaops.base.errors import DeviceError, ShapeError, UnsupportedError
+from vtaops.base.files import exists
 from vtaops.base.names import suggestion
 from vtaops.base.progress import refined, tracked
 from vtaops.base.shapes import Array
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from vtaops.hardware.performance import TsimPerformance
     from vtaops.ops import Operator
     from vtaops.schedule.workloads import Workload
-    from vtaops.session import Session
 
 
 class OperatorsOrModels(TyperGroup):
@@ -134,7 +133,7 @@ def run_op(
     from vtaops.runtime.device import performance_of
     from vtaops.session import Session
 
-    arrays = [_load(file) for file in inputs or []]
+    arrays = [options.read_npy(file) for file in inputs or []]
     workload = read_workload(operator)
     op, name, explicit = workload.op, workload.name, parse_tiling(tiling) or workload.tiling
     hardware = HardwareConfig.load(config)
@@ -147,7 +146,10 @@ def run_op(
     with progress_bar(f"open {device}"):  # which may build a model of the RTL
         opened = open_device(device, hardware)
     with Session(opened, hardware) as session:
-        result = _execute(session, op, operands, explicit, name)
+        with progress_bar(f"compile {name}"):
+            cycles = session.program(op, explicit).cycles()
+        with progress_bar(f"run {name}"), refined("simulate cycle", lambda done: (cycles, name)):
+            result = np.asarray(session.run(op, *operands, tiling=explicit))
         program, performance = session.program(op, explicit), performance_of(session.device)
         statistics, obstacle = session.stats, session.obstacle_on_target(op, explicit)
     if output is not None:
@@ -277,16 +279,6 @@ def _shown(op: Any, hardware: HardwareConfig, tiling: Any, stage: ShownStage) ->
     return str(stages[stage]())
 
 
-def _execute(
-    session: Session, op: Operator, arrays: Sequence[Array], tiling: Any, name: str
-) -> Array:
-    """Run an operator, showing the progress of a simulator of cycles."""
-    with progress_bar(f"compile {name}"):
-        cycles = session.program(op, tiling).cycles()
-    with progress_bar(f"run {name}"), refined("simulate cycle", lambda done: (cycles, name)):
-        return np.asarray(session.run(op, *arrays, tiling=tiling))
-
-
 def _report(
     program: Program,
     statistics: Statistics,
@@ -306,11 +298,6 @@ def _report(
         data["performance"] = performance.as_dict()
         tables.append(performance_table(performance, "Where the cycles went"))
     return data, tables
-
-
-def _load(file: Path) -> Array:
-    with raising(ShapeError, f"cannot read {file} as a .npy array", OSError, ValueError):
-        return read_array(file)
 
 
 def _arguments(op: Operator, given: Sequence[Array]) -> list[Array]:

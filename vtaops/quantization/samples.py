@@ -20,7 +20,7 @@ from vtaops.quantization.pictures import SUFFIXES, Preparation, is_picture, read
 
 Shape = Sequence[int | None]
 Sample = dict[str, Array]
-_NO_PICTURES = "a mean and a deviation prepare pictures; the calibration data hold none"
+_NO_PICTURES = "a mean and a deviation prepare pictures; the data hold none"
 Calibration = str | Path | npt.ArrayLike | Mapping[str, npt.ArrayLike] | Iterable[Any]
 
 
