@@ -11,7 +11,7 @@ paths, one for each pair of registers; those of the array's own clock, of twice 
 paths of designs that Vivado routed for this grade, and whose reports are published.
 
 ``--route`` also places and routes the design with an installed ``nextpnr-xilinx`` and its data base
-of the chip; it says what is missing. `vtaops board build pynq --open` makes a bitstream.
+of the chip; it says what is missing. `vtaops board build pynq` makes a bitstream.
 
 The netlist is kept under ``--work``: a changed RTL needs another folder. Yosys takes minutes.
 ``--ultrascale-plus`` judges the same netlist by the delays of an UltraScale+ of grade -2, whose

@@ -179,7 +179,7 @@ def tools(monkeypatch, tmp_path):
 
 def test_a_build_writes_a_bitstream_and_what_it_is(tools, tmp_path):
     board = tmp_path / "board"
-    command = ["board", "build", "pynq", "--open", "--clock-mhz", "80", "-o", str(board), "--json"]
+    command = ["board", "build", "pynq", "--clock-mhz", "80", "-o", str(board), "--json"]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
     assert "nextpnr places and routes it" in done.output
@@ -240,9 +240,3 @@ def test_what_the_flow_cannot_build_is_refused(name, changes, message, tmp_path)
         zynq.build_bitstream(config, tmp_path)
     with pytest.raises(ConfigError, match="the clock is 0 MHz"):
         zynq.build_bitstream(HardwareConfig.load("pynq"), tmp_path, clock_mhz=0)
-
-
-def test_the_command_says_that_vivado_is_the_other_way():
-    done = CliRunner().invoke(app, ["board", "build", "pynq"])
-    assert done.exit_code == 2
-    assert "--open" in done.output

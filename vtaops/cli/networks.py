@@ -238,7 +238,8 @@ def profile(
     from vtaops.report import write_text
     from vtaops.report.network_pictures import network_page
 
-    models = [compiled_model(model, name) for name in config or [None]]
+    names: Sequence[str | None] = config or [None]
+    models = [compiled_model(model, name) for name in names]
     reports = [each.report() for each in models]
     parts: list[Table | str] = []
     for each in reports:
@@ -452,17 +453,19 @@ def _samples(
 
     if not paths:
         return [{tensor.name: random_input(tensor) for tensor in tensors}]
-    source: Any = _source(paths[0])
-    if len(paths) > 1:
-        if len(paths) != len(tensors):
-            raise ModelError(f"{len(paths)} inputs are given; the network takes {len(tensors)}")
-        source = {t.name: options.read_npy(path) for t, path in zip(tensors, paths, strict=True)}
+    source = _source(paths[0]) if len(paths) == 1 else _arrays(paths, tensors)
     shapes = {tensor.name: tensor.shape for tensor in tensors}
-    if len(paths) == 1 and is_picture(paths[0]):
-        samples = load_samples(source, shapes, None, preparation)
-        return [{t.name: rounded(t, sample[t.name]) for t in tensors} for sample in samples]
     dtypes = {tensor.name: np.dtype(tensor.dtype) for tensor in tensors}
-    return load_samples(source, shapes, dtypes, preparation)
+    real = is_picture(paths[0])
+    samples = load_samples(source, shapes, None if real else dtypes, preparation)
+    return [{t.name: rounded(t, sample[t.name]) for t in tensors} for sample in samples]
+
+
+def _arrays(paths: list[Path], tensors: Sequence[Tensor]) -> Sample:
+    """Return an array for each input."""
+    if len(paths) != len(tensors):
+        raise ModelError(f"{len(paths)} inputs are given; the network takes {len(tensors)}")
+    return {t.name: options.read_npy(path) for t, path in zip(tensors, paths, strict=True)}
 
 
 def _named(model: Model, outputs: Any) -> Sample:

@@ -12,7 +12,7 @@ import numpy as np
 
 from vtaops.base.reasons import HINTS
 from vtaops.cli.options import step
-from vtaops.cli.pages import rate, render, short
+from vtaops.cli.pages import render
 
 if TYPE_CHECKING:
     from vtaops.model import Model
@@ -95,22 +95,12 @@ class Findings:
     @property
     def summary(self) -> str:
         """The figures that matter, in a few lines."""
-        report = self.report
-        lines = [
-            f"{self.on_vta}, {_launches(report)}; {_proven(report)}",
-            f"{report.cycles:,} cycles: {report.milliseconds:.2f} ms at {report.clock_mhz} MHz; "
-            f"the host's part takes {1e3 * self.host_seconds:.2f} ms on this computer: "
-            f"{rate(self.frames_per_second)} frames/s",
-            f"most cycles: {short(self.slowest.name)}, {self.slowest.share:.0%}",
-        ]
-        figures = [f"{_ANSWERS[name]} {share:.1%}" for name, share in self.answers.items()]
-        figures += [f"{name} {db:.1f} dB" for name, db in self.noises]
-        if self.accuracy is not None and figures:
-            lines.append(f"on {self.accuracy.samples} samples: {', '.join(figures)}")
-        lines += [
-            f"costs most accuracy: {short(c.tensor)}, {c.gain_db:.1f} dB" for c in self.costs[:1]
-        ]
-        return "\n".join(lines)
+        from vtaops.model.tables import summary
+
+        told = [f"{_ANSWERS[name]} {share:.1%}" for name, share in self.answers.items()]
+        told += [f"{name} {db:.1f} dB" for name, db in self.noises]
+        samples = f"on {self.accuracy.samples} samples: " if self.accuracy and told else ""
+        return f"{summary(self.report)}\n{samples}{', '.join(told)}".rstrip()
 
     def as_dict(self) -> dict[str, Any]:
         """Return what is told, ready for JSON; an SQNR without noise is null."""

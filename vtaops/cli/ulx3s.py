@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
-from rich.console import Console
 from typer import Argument, Option
 
 from vtaops.cli.board import virtual_app
@@ -58,20 +57,13 @@ def build_board(
             "suffices."
         ),
     ] = 0,
-    open_tools: Annotated[
-        bool,
-        Option(
-            "--open",
-            help="Pynq: Yosys, nextpnr-xilinx and Project X-Ray instead of Vivado (see: vtaops "
-            "hardware write).",
-        ),
-    ] = False,
     force: Force = False,
 ) -> None:
     """Make a bitstream with open tools: vta.bit and manifest.json; takes ten minutes or more.
 
     Fails without a bitstream if any path is slower than its clock. The tools for a ULX3S are
-    packages of PyPI; those for a Pynq (--open) must be installed, and are named if they are not.
+    packages of PyPI; those for a Pynq, Yosys, nextpnr-xilinx and Project X-Ray, must be installed,
+    and are named if they are not. Vivado builds for a Pynq as well (vtaops hardware write).
 
     Example: vtaops board build ulx3s --config ulx3s -o board
     """
@@ -80,28 +72,17 @@ def build_board(
     from vtaops.hardware import ulx3s
     from vtaops.machine.config import HardwareConfig
 
-    if board == "pynq" and not open_tools:
-        raise typer.BadParameter(
-            "Vivado builds for a Pynq (see: vtaops hardware write); --open builds with open tools"
-        )
     hardware, folder = HardwareConfig.load(config or board), output or Path(board)
     claim(folder, ("vta.bit", "manifest.json", "build"), force)
-    console = Console(stderr=True)
-    with console.status("building") as status:
-
-        def tell(step: str) -> None:
-            status.update(step)
-            console.print(step)
-
-        if board == "pynq":
-            clock = clock_mhz or vivado.CLOCK_MHZ
-            made = zynq.build_bitstream(
-                hardware, folder, clock_mhz=clock, seed=max(seed, 1), progress=tell
-            )
-        else:
-            clock = clock_mhz or DEFAULT_CLOCK_MHZ
-            design = ulx3s.Ulx3sDesign(hardware, clock, fpga)
-            made = builds.build_bitstream(design, folder, seed=seed, progress=tell)
+    tell = partial(say, err=True)
+    if board == "pynq":
+        clock = clock_mhz or vivado.CLOCK_MHZ
+        made = zynq.build_bitstream(
+            hardware, folder, clock_mhz=clock, seed=max(seed, 1), progress=tell
+        )
+    else:
+        design = ulx3s.Ulx3sDesign(hardware, clock_mhz or DEFAULT_CLOCK_MHZ, fpga)
+        made = builds.build_bitstream(design, folder, seed=seed, progress=tell)
     cells = list_table(
         f"{hardware.bitstream_id} on {fpga if board == 'ulx3s' else hardware.board.device}",
         {"cells": "", "used": ",", "of": ","},

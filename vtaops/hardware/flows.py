@@ -196,7 +196,7 @@ ULX3S = Flow(
 whose block RAMs have 18 Kbit."""
 
 OPEN_ZYNQ = Flow(
-    "vtaops board build pynq --open",
+    "vtaops board build pynq",
     targets=("pynq",),
     parts={"xc7z020": _ZYNQ["xc7z020"]},
     clocks=1,
