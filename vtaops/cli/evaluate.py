@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from typer import Option
 
-from vtaops.base.errors import ArgumentError, raising
-from vtaops.base.files import read_file
 from vtaops.base.shapes import Array
 from vtaops.cli import options
 from vtaops.cli.networks import compiled_model, rounded
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     from vtaops.graph import Tensor
     from vtaops.model import Model
     from vtaops.quantization.datasets import Dataset
-    from vtaops.quantization.evaluation import Accuracy, Runs, Task
+    from vtaops.quantization.evaluation import Accuracy, Runs
     from vtaops.quantization.samples import Sample
 
 
@@ -36,8 +34,7 @@ def evaluate(
         Path,
         Option(
             help="A folder with a folder of pictures for each class; an .npz file with an array "
-            "for each input and `labels`, numbers or texts; a .json file in the format of COCO "
-            "beside its pictures."
+            "for each input and `labels`."
         ),
     ],
     against: Annotated[
@@ -51,16 +48,11 @@ def evaluate(
     config: options.ConfigOrOwn = None,
     mean: options.Mean = None,
     std: options.Std = None,
-    alphabet: Annotated[
-        Path | None,
-        Option(help="Text file with the characters of classes 1, 2 ..., one a line: text is read."),
-    ] = None,
     samples: options.Samples = None,
 ) -> None:
     """Tell how often a quantised model is right, and how often it agrees with the float model.
 
-    It runs on fsim, exact to the bit. Boxes count by F1 at an intersection over union of 0.5,
-    texts if they are equal.
+    It runs on fsim, exact to the bit.
 
     Example: vtaops evaluate model.vtam --data photos --against model.onnx -o worst.html
     """
@@ -70,46 +62,23 @@ def evaluate(
     shapes = {tensor.name: tensor.shape for tensor in network.graph.inputs}
     dataset = load_dataset(data, shapes, options.read_preparation(mean, std))
     dataset = dataset.drawn(samples or len(dataset.cases))
-    with raising(ArgumentError, f"cannot read {alphabet}", OSError, UnicodeDecodeError):
-        letters = None if alphabet is None else read_file(alphabet).decode().splitlines()
     with options.progress_bar(f"evaluate {model.name}"):
-        evaluation = evaluated(network, dataset, data, against, letters)
+        evaluation = evaluated(network, dataset, against)
     if output is not None:
         write_text(output, render("worst.html", name=model.name, evaluation=evaluation))
     options.show(evaluation.as_dict(), str(evaluation))
 
 
-def evaluated(
-    model: Model,
-    data: Dataset,
-    source: Path,
-    against: Path | None,
-    alphabet: Sequence[str] | None = None,
-) -> Accuracy:
-    """Return how a model answers to data of a file, beside the float model."""
-    from vtaops.quantization.evaluation import evaluate
+def evaluated(model: Model, data: Dataset, against: Path | None) -> Accuracy:
+    """Return how a model answers to data, beside the float model."""
+    from vtaops.quantization.evaluation import Classes, evaluate
 
     exact = None
     if against is not None:
         shapes = {tensor.name: tensor.shape for tensor in model.graph.inputs}
         settings = dict.fromkeys(("prove", "check"), False)
         exact = _runs(compiled_model(against, None, host=True, shapes=shapes, **settings))
-    return evaluate(_runs(model), exact, data, _task_of(model, data, source, alphabet))
-
-
-def _task_of(model: Model, data: Dataset, source: Path, alphabet: Sequence[str] | None) -> Task:
-    """Return what the outputs of a model mean, as its data tell."""
-    from vtaops.quantization.evaluation import Boxes, Classes, Text
-
-    if alphabet is not None:
-        return Text(alphabet)
-    if isinstance(data.cases[0].label, str):
-        raise ArgumentError(f"the labels of {source} are texts; name its characters by --alphabet")
-    if source.suffix != ".json":
-        return Classes(int(np.size(data.cases[0].label)))
-    (shape,) = (tensor.shape for tensor in model.graph.inputs)
-    across = shape[1:3] if shape[-1] in (1, 3) else shape[2:]
-    return Boxes((across[1], across[0]))
+    return evaluate(_runs(model), exact, data, Classes(int(np.size(data.cases[0].label))))
 
 
 def _runs(model: Model) -> Runs:

@@ -241,7 +241,7 @@ def profile(
     names: Sequence[str | None] = config or [None]
     models = [compiled_model(model, name) for name in names]
     reports = [each.report() for each in models]
-    parts: list[Table | str] = []
+    parts = list[Any]()
     for each in reports:
         parts += [tables.network_table(each), tables.summary(each)]
     data = [each.as_dict() for each in reports]
@@ -345,8 +345,8 @@ def quantize(
     config: Annotated[
         str | None,
         Option(
-            help="The device, a name or a JSON file: recipes of zero points, equalization, learned "
-            "rounding and bias correction are tried, and the best one is used."
+            help="The device, a name or a JSON file. Zero points, equalization, learned "
+            "rounding and bias correction are tried, and judged on every fourth sample."
         ),
     ] = None,
     scales: Annotated[
@@ -426,7 +426,8 @@ def quantize(
         title = "Tensors whose rounding costs the outputs most"
         tables.append(list_table(title, columns, map(astuple, costly)))
         data["worst"] = [asdict(cost) for cost in costly]
-    facts = [f"{output}: QDQ model, {len(done.samples)} samples of calibration"]
+    facts = [f"{done.equalized} tensors equalised"] if done.equalized else []
+    facts.append(f"{output}: QDQ model, {len(done.samples)} samples of calibration")
     facts += [f"WARNING: {warning}; see --worst" for warning in quality.warnings]
     options.show(data, *tables, *facts, str(quality))
 

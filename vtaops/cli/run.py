@@ -21,7 +21,7 @@ from typer.core import TyperGroup
 from vtaops.base.errors import DeviceError, ShapeError, UnsupportedError
 from vtaops.base.files import exists
 from vtaops.base.names import suggestion
-from vtaops.base.progress import refined, tracked
+from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
 from vtaops.cli import options
 from vtaops.cli.options import Commands, parse_tiling, progress_bar, say, show
@@ -147,8 +147,8 @@ def run_op(
         opened = open_device(device, hardware)
     with Session(opened, hardware) as session:
         with progress_bar(f"compile {name}"):
-            cycles = session.program(op, explicit).cycles()
-        with progress_bar(f"run {name}"), refined("simulate cycle", lambda done: (cycles, name)):
+            session.program(op, explicit)
+        with progress_bar(f"run {name}"):
             result = np.asarray(session.run(op, *operands, tiling=explicit))
         program, performance = session.program(op, explicit), performance_of(session.device)
         statistics, obstacle = session.stats, session.obstacle_on_target(op, explicit)

@@ -59,7 +59,7 @@ def start(
         Option(
             help="Its inputs: a folder with a folder of pictures for each class; an .npz file "
             "with an array for each input and, if known, `labels`; a folder of pictures, .npy or "
-            ".npz files; a .json file in the format of COCO beside its pictures."
+            ".npz files."
         ),
     ] = None,
     random_data: Annotated[
@@ -328,7 +328,7 @@ def _evaluate(found: Findings, files: _Files, most: int | None, stated: list[obj
     words = "--data", found.data, *_given("--against", against), "--samples", count, *stated
     with found.step("evaluate", files.compiled, *words):
         samples = found.samples.drawn(count)
-        found.accuracy = evaluated(found.model, samples, found.data, against)
+        found.accuracy = evaluated(found.model, samples, against)
 
 
 def _given(option: str, value: object) -> list[object]:
