@@ -76,7 +76,7 @@ def commands() -> dict[str, list[str]]:
 def photograph_page() -> list[int]:
     """Take a picture of the page of docs/diagrams.md, with an instruction clicked and explained."""
     text = re.sub(r"\\\n\s*", " ", (ROOT / "docs" / "diagrams.md").read_text())
-    words = re.search(r"^vtaops (report trace .*) -o threads\.html(.*)$", text, re.MULTILINE)
+    words = re.search(r"^vtaops (report program .*) -o threads\.html(.*)$", text, re.MULTILINE)
     # The middle of the upper timeline's compute lane.
     return photograph(
         shlex.split(f"{words[1]} {words[2]} -o threads.html"), "threads.html", 160, PAGE, 1080

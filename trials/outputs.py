@@ -41,7 +41,7 @@ FILES = {
     "quantize float.onnx --calibration x.npy --output": ".onnx",
     "evaluate network.vtam --data photos --output": ".html",
     "report profile network.vtam --output": ".html",
-    "report trace program.vta --output": ".html",
+    "report program program.vta --output": ".html",
     "report roofline --output": ".svg",
     "course lesson vector_add --size 64 --budget 0.01 --plot": ".png",
     "sweep --layer resnet18.C11 --estimate -j 1 --store new.db --output": ".csv",

@@ -273,7 +273,7 @@ def test_an_output_that_cannot_be_written_is_one_line(arguments):
     ("command", "named"),
     [
         ("run conv2d --layer resnet18.C10", ["compile resnet18.C10", "run resnet18.C10"]),
-        ("report compare --layer resnet18.C10 --config pynq --config tiny", ["compile"]),
+        ("report program --layer resnet18.C10 --config pynq --config tiny", ["compile"]),
         ("report roofline --layer resnet18.C10 -o r.svg", ["compiling"]),
         ("prove resnet18.C10", ["prove resnet18.C10"]),
         ("tune lenet5.S4 --count 3", ["lenet5.S4"]),

@@ -91,7 +91,7 @@ READING = {
     "run op Gemm(m=2,n=2,k=2) --input {} --output": ".npy",
     "evaluate {} --data photos --output": ".html",
     "report profile {} --output": ".html",
-    "report trace {} --output": ".html",
+    "report program {} --output": ".html",
     "sweep --model {} --output": ".html",
 }
 """Commands that read and write a file, and the suffix of what they write."""

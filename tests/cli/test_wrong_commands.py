@@ -23,7 +23,7 @@ def test_a_wrong_line_ends_at_once_and_says_why(seed):
         ("wrong_file", "board test ."),  # a name that cannot be encoded for the network
         ("wrong_text", f"flash {'x' * 3000}"),
         ("nothing_required", "list"),
-        ("wrong_number", "report trace --window 9:3"),
+        ("wrong_number", "report program --window 9:3"),
         ("wrong_number", f"sweep --json --jobs {'1' * 40}"),  # more than a semaphore counts
     ],
 )
@@ -42,7 +42,7 @@ def test_every_command_and_every_mistake_is_drawn():
 
 
 MAKING = {
-    "chat", "demo", "flash", "fetch", "report trace", "hardware build", "hardware write",
+    "chat", "demo", "flash", "fetch", "hardware build", "hardware write",
     "board serve", "board virtual pynq", "board virtual ulx3s", "disasm",
 }  # fmt: skip
 """Commands that make, send or serve something, or print a file."""

@@ -80,7 +80,7 @@ def drawn():
     """Return the picture, workload, tilings and configurations of traces in docs/diagrams.md."""
     text = re.sub(r"\\\n\s*", " ", (DOCS / "diagrams.md").read_text())
     for line, name in re.findall(
-        r"^(vtaops report trace .* -o docs/images/(\w+)\.png.*)$", text, re.M
+        r"^(vtaops report program .* -o docs/images/(\w+)\.png.*)$", text, re.M
     ):
         words = line.split()
         values = {

@@ -284,4 +284,4 @@ def _slow(program: Program) -> str:
     what = f"waiting ({WAITS[name]})" if name in WAITS else f"work of the kind {name}"
     hints = {**WAITING, "alu": TOO_MUCH["alu_counter"]}
     share = f"the compute unit spends {spent[name] / program.cycles():.0%} of its cycles on {what}"
-    return f"{share}; {hints.get(name, 'vtaops report trace shows when')}"
+    return f"{share}; {hints.get(name, 'vtaops report program shows when')}"

@@ -23,62 +23,47 @@ from vtaops.report.files import FIGURE_SUFFIXES, write_text
 report_app = Commands(name="report", help="Diagrams and comparisons.")
 
 
-@report_app.command("trace", cls=options.Command)
-def trace(
+@report_app.command("program")
+def program(
     files: options.ProgramFiles = None,
     *,
     output: Annotated[
-        Path,
+        Path | None,
         options.to_write(
-            "A picture (.png .svg .pdf), or an interactive page (.html).", *FIGURE_SUFFIXES, ".html"
+            "A picture (.png .svg .pdf), or an interactive page (.html), of the activity of every "
+            "unit in every cycle.",
+            *FIGURE_SUFFIXES,
+            ".html",
         ),
-    ],
+    ] = None,
     layer: options.Layers = None,
     tiling: options.Tilings = None,
     config: options.Configs = None,
-    window: Annotated[str, Option(help="Cycles to show, e.g. 0:20000; all by default.")] = "",
+    window: Annotated[
+        str, Option(help="Cycles of the picture, e.g. 0:20000; all by default.")
+    ] = "",
 ) -> None:
-    """Draw the activity of every unit in every cycle; stack several programs.
+    """Show all statistics of programs side by side, with ratios to the first; draw their cycles.
 
-    Example: vtaops report trace --layer tutorial.convolution_opt -o c8.html
+    Example: vtaops report program --layer resnet18.C8 --config pynq --config pynq_ext
+
+    Example: vtaops report program --layer tutorial.convolution_opt -o c8.html
     """
-    from vtaops.report import interactive, save_figure, spacetime
+    from vtaops.report import interactive, save_figure, spacetime, statistics_data, statistics_table
 
     span = _window(window)
     programs = _programs(files, layer, tiling, config)
     timelines = [program.timeline() for program in programs.values()]
+    pairs = zip(programs.items(), timelines, strict=True)
+    reports = {name: statistics_data(p, p.stats(), timeline) for (name, p), timeline in pairs}
+    show(reports, statistics_table(reports, "Ratios to the first" if len(reports) > 1 else ""))
+    if output is None:
+        return
     if output.suffix.lower() == ".html":
         write_text(output, interactive(timelines, [*programs], span))
     else:
         save_figure(spacetime(timelines, [*programs], span), output)
-    for name, timeline in zip(programs, timelines, strict=True):
-        say(f"{name}: {timeline.cycles:,} cycles, written to {output}")
-
-
-@report_app.command("compare")
-def compare(
-    files: options.ProgramFiles = None,
-    *,
-    layer: options.Layers = None,
-    tiling: options.Tilings = None,
-    config: options.Configs = None,
-) -> None:
-    """Compare schedules or configurations: all statistics side by side, with ratios to the first.
-
-    Example: vtaops report compare --layer resnet18.C8 --config pynq --config pynq_ext
-    """
-    from vtaops.report import statistics_data, statistics_table
-
-    reports = {
-        name: statistics_data(program, program.stats(), program.timeline())
-        for name, program in _programs(files, layer, tiling, config).items()
-    }
-    if len(reports) < 2:
-        raise ShapeError(
-            f"a comparison needs at least two programs, and there is only {', '.join(reports)}; "
-            f"repeat --layer, --tiling or --config, or give several files"
-        )
-    show(reports, statistics_table(reports, "Comparison, ratios to the first"))
+    say(f"written to {output}", err=True)
 
 
 @report_app.command("roofline")

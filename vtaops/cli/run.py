@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
-from rich.table import Table
 from typer import Argument, Option
 from typer.core import TyperGroup
 
@@ -26,11 +25,10 @@ from vtaops.base.shapes import Array
 from vtaops.cli import options
 from vtaops.cli.options import Commands, parse_tiling, progress_bar, say, show
 from vtaops.machine.config import HardwareConfig
-from vtaops.program import Program, Statistics
+from vtaops.program import Program
 
 if TYPE_CHECKING:
     from vtaops.compiler.search import Measure
-    from vtaops.hardware.performance import TsimPerformance
     from vtaops.ops import Operator
     from vtaops.schedule.workloads import Workload
 
@@ -67,9 +65,6 @@ Operation = Annotated[
         autocompletion=options.complete_layers,
     ),
 ]
-Timing = Annotated[
-    bool, Option("--timing", help="Add the cycles of every unit by the timing model.")
-]
 
 
 @run_app.command("conv2d")
@@ -79,7 +74,6 @@ def run_conv2d(
     config: options.Config = "pynq",
     device: options.Device = "fsim",
     stage: Show = None,
-    timing: Timing = False,
 ) -> None:
     """Run a named convolution on random data, compare with NumPy, print the statistics report.
 
@@ -92,7 +86,7 @@ def run_conv2d(
 
     if not isinstance(op := find(layer).op, Conv2d):
         raise ShapeError(f"layer {layer} is a {type(op).__name__}, not a Conv2d; see vtaops run op")
-    run_op(layer, config=config, device=device, stage=stage, timing=timing)
+    run_op(layer, config=config, device=device, stage=stage)
 
 
 @run_app.command("op")
@@ -119,7 +113,6 @@ def run_op(
     save: Annotated[
         Path | None, Option(help="The compiled program: .vta.", callback=options.written(".vta"))
     ] = None,
-    timing: Timing = False,
 ) -> None:
     """Run any operator, compare with NumPy, print the statistics report.
 
@@ -129,6 +122,7 @@ def run_op(
     """
     from vtaops.compiler.driver import compile
     from vtaops.ops.reference import evaluate
+    from vtaops.report import performance_table, statistics_data, statistics_table
     from vtaops.runtime import open_device
     from vtaops.runtime.device import performance_of
     from vtaops.session import Session
@@ -156,7 +150,12 @@ def run_op(
         options.write_arrays(output, np.save, result)
     correct = bool(np.array_equal(result, evaluate(op, operands)))
     title = f"{name} on {device}, {hardware.name} ({hardware.bitstream_id})"
-    data, tables = _report(program, statistics, performance, title, timing)
+    data = statistics_data(program, statistics, program.timeline())
+    del data["timing"]["units"], data["timing"]["port"]  # what vtaops report program shows
+    tables = [statistics_table({"value": data}, title)]
+    if performance:
+        data["performance"] = performance.as_dict()
+        tables.append(performance_table(performance, "Where the cycles went"))
     verdict = f"result {'equals' if correct else 'DIFFERS FROM'} NumPy, bit for bit"
     show(data | {"device": device, "equals_numpy": correct}, *tables, verdict)
     if obstacle:
@@ -277,27 +276,6 @@ def _shown(op: Any, hardware: HardwareConfig, tiling: Any, stage: ShownStage) ->
         "program": lambda: compile(op, hardware, tiling).disassemble(),
     }
     return str(stages[stage]())
-
-
-def _report(
-    program: Program,
-    statistics: Statistics,
-    performance: TsimPerformance | None,
-    title: str,
-    timing: bool,
-) -> tuple[dict[str, Any], list[Table]]:
-    """Return the statistics report as data and as tables."""
-    from vtaops.report import performance_table, statistics_data, statistics_table
-
-    timeline = program.timeline()
-    data = statistics_data(program, statistics, timeline)
-    if not timing:
-        del data["timing"]["units"], data["timing"]["port"]
-    tables = [statistics_table({"value": data}, title)]
-    if performance:
-        data["performance"] = performance.as_dict()
-        tables.append(performance_table(performance, "Where the cycles went"))
-    return data, tables
 
 
 def _arguments(op: Operator, given: Sequence[Array]) -> list[Array]:
