@@ -180,44 +180,29 @@ def _source(exercise: Path) -> str:
 
 def _asked(text: str, path: Path) -> _Asked:
     """Read TASK, LIMITS and CONFIG from an exercise without executing it."""
-    wrong = ValueError, SyntaxError, RecursionError, MemoryError
+    wrong = ValueError, TypeError, SyntaxError, RecursionError, MemoryError
     with errors.raising(errors.ProgramError, f"cannot read {path}", *wrong):
-        constants = {
+        given = {
             target.id: statement.value
             for statement in ast.parse(text).body
             if isinstance(statement, ast.Assign)
             for target in statement.targets
             if isinstance(target, ast.Name)
         }
-    if missing := {"TASK", "LIMITS"} - constants.keys():
-        missed = ", ".join(sorted(missing))
-        raise errors.ProgramError(f"{path} is not an exercise: it lacks {missed}")
-    config = _literal("CONFIG", constants["CONFIG"]) if "CONFIG" in constants else "pynq"
-    limits = _literal("LIMITS", constants["LIMITS"])
+        if missing := {"TASK", "LIMITS"} - given.keys():
+            missed = ", ".join(sorted(missing))
+            raise errors.ProgramError(f"{path} is not an exercise: it lacks {missed}")
+        task = (
+            f"TASK is {ast.unparse(given['TASK'])}; it must be an operator such as "
+            "vtaops.Gemm(m=1, n=16, k=16), because it is read, not executed"
+        )
+        with errors.raising(errors.ProgramError, task, *wrong):
+            kind, values = called(given["TASK"])
+        limits = ast.literal_eval(given["LIMITS"])
+        config = ast.literal_eval(given["CONFIG"]) if "CONFIG" in given else "pynq"
     if not isinstance(limits, dict) or not all(type(n) is int for n in limits.values()):
         raise errors.ProgramError(f"LIMITS is {limits!r}; it must map figures to whole numbers")
-    return _Asked(_operator(constants["TASK"]), limits, HardwareConfig.of(config))
-
-
-_NO_LITERAL = ValueError, TypeError, RecursionError, MemoryError
-"""What `ast.literal_eval` raises."""
-
-
-def _operator(node: ast.expr) -> Operator:
-    """Return the operator that an expression describes."""
-    text = (
-        f"TASK is {ast.unparse(node)}; it must be an operator such as "
-        "vtaops.Gemm(m=1, n=16, k=16), because it is read, not executed"
-    )
-    with errors.raising(errors.ProgramError, text, *_NO_LITERAL):
-        kind, values = called(node)
-    operator: Operator = kind(**values)
-    return operator
-
-
-def _literal(name: str, node: ast.expr) -> Any:
-    with errors.raising(errors.ProgramError, f"{name} is not made of constants", *_NO_LITERAL):
-        return ast.literal_eval(node)
+    return _Asked(kind(**values), limits, HardwareConfig.of(config))
 
 
 def _told_apart(kernel: KernelTask, program: Program, given: Mapping[str, Any]) -> str:

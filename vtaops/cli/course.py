@@ -114,9 +114,6 @@ def lesson(
     threads: Annotated[
         int | None, Option(help="Number of threads of CPU kernels; default: all.", min=1)
     ] = None,
-    card: Annotated[
-        str, Option(help="Card for the bounds without a GPU: GTX 1080, P100, V100, T4, A100, H100.")
-    ] = "T4",
     script: Annotated[bool, Option("--script", help="Print the TIR of each stage.")] = False,
     plot: Annotated[
         Path | None,
@@ -129,7 +126,7 @@ def lesson(
     """Run the optimisation stages of a kernel and print the gain of each.
 
     For a GPU that is not present, the emulator counts each stage's accesses to memory and shared
-    memory and derives the minimum time on a card. The plot shows the limits of the processor or
+    memory and derives the minimum time on a T4. The plot shows the limits of the processor or
     card as lines.
 
     Example: vtaops course lesson matmul --size 64 --size 256 --threads 1 --plot matmul.png
@@ -141,16 +138,16 @@ def lesson(
     chosen = find_lesson(name, target)
     sizes, stages = size or [chosen.size], tuple(stage or ())
     with progress_bar(f"lesson {name}"):
-        results = {n: run_lesson(chosen, n, stages, budget, card) for n in sizes}
+        results = {n: run_lesson(chosen, n, stages, budget) for n in sizes}
     parts: list[Table | str] = []
     for n, rows in results.items():
         parts += _scripts(rows) if script else []
-        title = f"{name} on {target}, {n} {chosen.meaning}: {where(target, card)}"
+        title = f"{name} on {target}, {n} {chosen.meaning}: {where(target)}"
         parts.append(lesson_table(rows, title))
     records = [{"size": n, **asdict(row)} for n, rows in results.items() for row in rows]
     show(records, *parts)
     if plot is not None:
-        lesson_plot(chosen, results, plot, card)
+        lesson_plot(chosen, results, plot)
 
 
 def _scripts(rows: list[LessonRow]) -> list[str]:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
-from rich.table import Table
 from typer import Option
 
 from vtaops.base.cache import cache_directory
@@ -18,10 +17,6 @@ from vtaops.cli import options
 from vtaops.cli.options import Commands, minutes, say, show
 from vtaops.machine.config import HardwareConfig
 from vtaops.report.style import list_table
-
-if TYPE_CHECKING:
-    from vtaops.hardware.synthesis import FpgaResources
-    from vtaops.machine.isa import Slot
 
 hardware_app = Commands(name="hardware", help="The RTL of a configuration, and its bits.")
 
@@ -36,7 +31,7 @@ def isa(config: options.Config = "pynq") -> None:
 
     hardware = HardwareConfig.load(config)
     layout = {
-        kind.__name__: [_slot(slot) for slot in slots]
+        kind.__name__: [{"name": s.name, "bits": s.span, "meaning": s.doc} for s in slots]
         for kind, slots in Encoding.of(hardware).slots.items()
     }
     show(layout, layout_table(hardware).rstrip())
@@ -63,10 +58,6 @@ def layout_table(config: HardwareConfig) -> str:
             lines.append(f"| {slot.span} | {slot.name} | {slot.doc} |")
         lines.append("")
     return "\n".join(lines)
-
-
-def _slot(slot: Slot) -> dict[str, Any]:
-    return {"name": slot.name, "bits": slot.span, "meaning": slot.doc}
 
 
 @hardware_app.command("build", cls=options.Command)
@@ -107,15 +98,10 @@ def synth(
         blocks = synthesize(hardware, parameters, family)
     rows = {**blocks, "all": sum(blocks.values(), FpgaResources()), "capacity": capacity}
     data = {"part": part, "resources": {name: asdict(row) for name, row in rows.items()}}
-    show(data, _resources_table(f"{hardware.bitstream_id} on {part}", rows))
-
-
-def _resources_table(title: str, resources: dict[str, FpgaResources]) -> Table:
+    title = f"{hardware.bitstream_id} on {part} (Yosys, estimates)"
     columns = {"block": "", "LUT": ",", "FF": ",", "BRAM36": "g", "DSP": ","}
-    rows = [(name, row.lut, row.ff, row.bram, row.dsp) for name, row in resources.items()]
-    table = list_table(f"{title} (Yosys, estimates)", columns, rows)
-    table.rows[-3].end_section = True  # a line above sum and capacity
-    return table
+    cells = [(name, row.lut, row.ff, row.bram, row.dsp) for name, row in rows.items()]
+    show(data, list_table(title, columns, cells))
 
 
 @hardware_app.command("write", cls=options.Command)
