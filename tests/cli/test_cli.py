@@ -12,7 +12,7 @@ from helpers.pictures import shows_something
 from typer.testing import CliRunner
 
 import vtaops
-from vtaops import VTAError, cli
+from vtaops import cli
 from vtaops.cli import options
 from vtaops.cli.lists import LISTS
 from vtaops.compiler import driver
@@ -105,11 +105,10 @@ def test_save_disassemble_verify(tmp_path, monkeypatch):
 
 def test_lists():
     assert "8192/2048/1024/2048" in call("list", "configs").output
-    assert "1x16_i8w8a32_15_15_18_17" in call("list", "configs", "zcu104").output
     assert json.loads(call("list", "configs", "--json").output)["tiny"]["LOG_BLOCK"] == 3
     assert "resnet18.C11" in call("list", "layers").output
     assert "vww_96_int8.tflite" in call("list", "models").output
-    assert isinstance(call("list", "layers", "pynq").exception, VTAError)
+    assert call("list", "layers", "pynq").exit_code == 2
 
 
 @pytest.mark.parametrize("kind", LISTS)

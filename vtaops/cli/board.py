@@ -21,7 +21,6 @@ from vtaops.cli.options import (
     Board,
     Command,
     Commands,
-    facts_table,
     progress_bar,
     say,
     show,
@@ -189,7 +188,7 @@ def _described(
     from vtaops.board.selftest import PUBLISHED_MS, measure_layers
 
     facts = device.info()
-    described = facts_table(f"Board {device.address}", facts)
+    described = list_table(f"Board {device.address}", {"property": "", "value": ""}, facts.items())
     if not timed:
         return {"board": facts}, [described]
     virtual = "Virtual" in str(facts["interface"])

@@ -17,8 +17,6 @@ from vtaops.base.errors import ArgumentError, ModelError
 from vtaops.base.files import read_file
 from vtaops.cli.options import (
     Force,
-    complete_configs,
-    facts_table,
     progress_bar,
     say,
     show,
@@ -95,27 +93,11 @@ Kind = Literal["configs", "layers", "models", "devices", "bitstreams"]
 
 def list_(
     kind: Annotated[Kind, Argument(help="What to list.")],
-    name: Annotated[
-        str,
-        Argument(
-            help="Show this configuration in detail: a name or a JSON file.",
-            autocompletion=complete_configs,
-        ),
-    ] = "",
 ) -> None:
     """List configurations, named layers, published models, devices or bitstreams.
 
     Example: vtaops list layers
-
-    Example: vtaops list configs pynq
     """
-    if name and kind != "configs":
-        raise ArgumentError(f"only a configuration is shown in detail; leave {name!r} out")
-    if name:
-        config = HardwareConfig.load(name)
-        facts = facts_table(f"Configuration {config.name}", config.facts())
-        show({config.name: config.to_dict()}, facts)
-        return
     title, columns, rows, data = LISTS[kind]()
     show(data, list_table(title, columns, rows))
 

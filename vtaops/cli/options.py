@@ -7,7 +7,7 @@ import shlex
 import sys
 import time
 import webbrowser
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -47,7 +47,6 @@ from vtaops.base.quoting import terminal_text
 from vtaops.base.shapes import Array
 from vtaops.machine.config import HardwareConfig
 from vtaops.report.files import write_bytes
-from vtaops.report.style import list_table
 
 if TYPE_CHECKING:
     from vtaops.quantization.pictures import Preparation
@@ -363,21 +362,6 @@ def parse_tiling(text: str) -> Any:
 
 
 # ------------------------------------------------------------------------------ printing
-
-
-def facts_table(title: str, facts: Mapping[str, Any]) -> Table:
-    """Return a table of properties and their values."""
-    rows = [(name, _fact(value)) for name, value in facts.items()]
-    return list_table(title, dict.fromkeys(("property", "value"), ""), rows)
-
-
-def _fact(value: Any) -> str:
-    """Return a value as readable text."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_fact(inner)}" for name, inner in value.items())
-    return str(value)
 
 
 def say(text: object, *, err: bool = False) -> None:

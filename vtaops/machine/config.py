@@ -405,24 +405,6 @@ class HardwareConfig:
         optional = ("EXTENSIONS", "PORT_BYTES", "WEIGHT_PORT", "SPLIT_PORT")
         return {key: value for key, value in values.items() if value or key not in optional}
 
-    def facts(self) -> dict[str, str]:
-        """Return a summary for display: property to text."""
-        board = self.board
-        facts = {
-            "target": f"{self.target}, {board.clock_mhz} MHz, {board.bus_bits}-bit bus",
-            "bitstream id": self.bitstream_id,
-            "fingerprint": self.fingerprint,
-            "multiply-adds a cycle": str(self.macs_per_cycle),
-        }
-        if board.no_driver:
-            facts["driver"] = f"none: {board.no_driver}"
-        for pad in (self.uop, self.inp, self.wgt, self.acc, self.out):
-            shape = "x".join(map(str, pad.shape)) or "1"
-            facts[f"{pad.memory.name.lower()} scratchpad"] = (
-                f"{pad.depth} elements of {shape} {pad.dtype} ({pad.element_bytes} bytes)"
-            )
-        return facts | ({"extensions": ", ".join(self.extensions)} if self.extensions else {})
-
     def __repr__(self) -> str:
         depths = "/".join(str(pad.depth) for pad in (self.uop, self.inp, self.wgt, self.acc))
         added = f", extensions {'+'.join(self.extensions)}" if self.extensions else ""
