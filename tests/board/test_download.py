@@ -193,7 +193,7 @@ def test_without_a_network_the_message_asks_for_one(tmp_path):
 
 def test_what_is_not_published_says_how_it_is_built(tmp_path):
     with refused(
-        tmp_path, r"no file of pynq-rtl-1x16 .*vtaops hardware write pynq.* vtaops flash BOARD"
+        tmp_path, r"no file of pynq-rtl-1x16 .*vtaops hardware write.* vtaops flash BOARD"
     ):
         Catalogue(tmp_path).fetch("pynq-rtl-1x16")
     with refused(tmp_path, "known ids: pynq-hls-1x16"):

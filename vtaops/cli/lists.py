@@ -6,7 +6,7 @@ Contains only argument parsing and printing; see `vtaops.cli`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -98,45 +98,48 @@ def list_(
 
     Example: vtaops list layers
     """
-    title, columns, rows, data = LISTS[kind]()
-    show(data, list_table(title, columns, rows))
+    title, rows, data = LISTS[kind]()
+    columns = {name: "," if isinstance(value, int) else "" for name, value in rows[0].items()}
+    show(data, list_table(title, columns, (row.values() for row in rows)))
 
 
-Listing = tuple[str, Mapping[str, str], list[tuple[Any, ...]], Any]
-"""Title, columns and rows of a table, and the same as data."""
-
-
-def _texts(*names: str) -> dict[str, str]:
-    return dict.fromkeys(names, "")
+Listing = tuple[str, list[dict[str, Any]], Any]
+"""Title and rows of a table, and what JSON says."""
 
 
 def _configs() -> Listing:
     configs = [HardwareConfig.load(name) for name in HardwareConfig.names()]
     rows = [
-        (
-            c.name,
-            c.target,
-            f"{c.batch}x{c.block_in}x{c.block_out}",
-            "/".join(str(memory.depth) for memory in (c.uop, c.inp, c.wgt, c.acc)),
-        )
+        {
+            "name": c.name,
+            "target": c.target,
+            "tile": f"{c.batch}x{c.block_in}x{c.block_out}",
+            "uop/inp/wgt/acc depth": "/".join(str(m.depth) for m in (c.uop, c.inp, c.wgt, c.acc)),
+        }
         for c in configs
     ]
-    columns = _texts("name", "target", "tile", "uop/inp/wgt/acc depth")
-    return "Hardware configurations", columns, rows, {c.name: c.to_dict() for c in configs}
+    return "Hardware configurations", rows, {c.name: c.to_dict() for c in configs}
 
 
 def _layers() -> Listing:
     from vtaops.schedule.workloads import WORKLOADS
 
-    columns = {"name": "", "operator": "", "multiply-adds": ",", "occurs": ","}
-    rows = [(w.name, w.op.summary, w.op.macs, w.occurrences) for w in WORKLOADS.values()]
-    return "Named layers", columns, rows, [dict(zip(columns, row, strict=True)) for row in rows]
+    rows = [
+        {
+            "name": w.name,
+            "operator": w.op.summary,
+            "multiply-adds": w.op.macs,
+            "occurs": w.occurrences,
+        }
+        for w in WORKLOADS.values()
+    ]
+    return "Named layers", rows, rows
 
 
 def _models() -> Listing:
+    rows = [{"collection": "mlperf-tiny", "file": m.name, "task": m.task} for m in MLPERF_TINY]
     data = [{"collection": "mlperf-tiny", **vars(model)} for model in MLPERF_TINY]
-    rows = [("mlperf-tiny", model.name, model.task) for model in MLPERF_TINY]
-    return "Published models (see: vtaops fetch)", _texts("collection", "file", "task"), rows, data
+    return "Published models (see: vtaops fetch)", rows, data
 
 
 def _devices() -> Listing:
@@ -146,22 +149,28 @@ def _devices() -> Listing:
 
     devices = dict.fromkeys(DEVICES, "vtaops")
     devices |= {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
-    return "Devices", _texts("name", "from"), [*devices.items()], devices
+    return "Devices", [{"name": name, "from": place} for name, place in devices.items()], devices
 
 
 def _bitstreams() -> Listing:
-    from vtaops.board.catalogue import UNKNOWN, Catalogue
+    from vtaops.board.catalogue import Catalogue
 
     catalogue = Catalogue()
     rows, data = [], []
     for e in catalogue.entries.values():
-        here, sha256 = catalogue.path(e).is_file(), e.sha256
-        known = sha256 if sha256 == UNKNOWN else sha256[:12]
-        cached = "yes" if here else "no (fetch it)" if e.url else "no (build it)"
-        rows.append((e.id, e.board, e.hw_version, e.register_map.value, known, cached))
+        here = catalogue.path(e).is_file()
+        rows.append(
+            {
+                "id": e.id,
+                "board": e.board,
+                "isa": e.hw_version,
+                "registers": e.register_map.value,
+                "sha256": e.sha256[:12],
+                "in cache": "yes" if here else "no (fetch it)" if e.url else "no (build it)",
+            }
+        )
         data.append({**asdict(e), "in_cache": here})
-    columns = _texts("id", "board", "isa", "registers", "sha256", "in cache")
-    return "Bitstreams", columns, rows, data
+    return "Bitstreams", rows, data
 
 
 LISTS: dict[str, Callable[[], Listing]] = {
