@@ -6,10 +6,8 @@ Contains only argument parsing and printing; see `vtaops.cli`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import asdict, astuple
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -285,19 +283,18 @@ def run_model(
 
     Example: vtaops run network.vtam --input images.npz -o scores.npz
     """
-    from vtaops.runtime import NETWORK_TIMEOUT, ResidentPrograms, open_device
+    from vtaops.runtime import NETWORK_TIMEOUT
+    from vtaops.session import Session
 
     preparation = options.read_preparation(mean, std)
     compiled = compiled_model(model, config)
     samples = _samples(inputs or [], preparation, compiled.graph.arguments)
     with (
-        closing(open_device(device, compiled.config)) as opened,
-        ResidentPrograms(opened, NETWORK_TIMEOUT) as residents,
+        Session(device, compiled.config, timeout=NETWORK_TIMEOUT) as session,
         options.progress_bar(f"run {model.name}"),
     ):
-        session = SimpleNamespace(residents=residents)
         results = [_named(compiled, compiled.run(one, session=session)) for one in samples]
-        counters = opened.stats().as_dict()
+        counters = session.stats.as_dict()
     equal = _equals_reference(compiled, samples, results) if check else None
     _show_results(results, counters, equal, output)
     if equal is False:
