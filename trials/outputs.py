@@ -50,10 +50,10 @@ FILES = {
 """Each option that names a file to write, and the suffix of its name."""
 
 FOLDERS = {
-    "demo --no-open --output": "--force",
+    "demo --output": "--force",
     "export network.vtam --output": "--force",
     "hardware write --output": "--force",
-    "start float.onnx --data x.npz --no-open --output": "--force",
+    "start float.onnx --data x.npz --output": "--force",
     "course check --new": "",
 }
 """Each option that names a folder to write, and the option that lets it replace files."""

@@ -198,7 +198,7 @@ def test_results_are_written_whole_or_not_at_all(option, tmp_path, monkeypatch):
     assert [file.read_bytes() for file in tmp_path.iterdir()] == [b"old"]
 
 
-@pytest.mark.parametrize("command", ["hardware write -o made", "demo --no-open -o made"])
+@pytest.mark.parametrize("command", ["hardware write -o made", "demo -o made"])
 def test_a_full_disk_is_told_in_one_line(command, tmp_path, monkeypatch):
     def full(descriptor):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -14,9 +14,7 @@ from vtaops.base.data import data_directory
 from vtaops.cli.options import (
     Config,
     Force,
-    NoOpen,
     claim,
-    open_page,
     step,
     to_write,
     write_arrays,
@@ -30,7 +28,6 @@ def demo(
     output: Annotated[Path, to_write("Output folder, created if necessary.")] = Path("vtaops-demo"),
     config: Config = NETWORK_CONFIG,
     force: Force = False,
-    no_open: NoOpen = False,
 ) -> None:
     """Quantise, compile, prove and run a small trained network; draw where its cycles go.
 
@@ -67,4 +64,3 @@ def demo(
     ):
         with step(*words):
             app([*map(str, words)], standalone_mode=False)
-    open_page(page, no_open)

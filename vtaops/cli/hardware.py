@@ -14,7 +14,7 @@ from typer import Option
 from vtaops.base.cache import cache_directory
 from vtaops.base.errors import DeviceError
 from vtaops.cli import options
-from vtaops.cli.options import Commands, minutes, say, show
+from vtaops.cli.options import Commands, progress_bar, say, show
 from vtaops.machine.config import HardwareConfig
 from vtaops.report.style import list_table
 
@@ -70,7 +70,7 @@ def build(config: options.Config = "pynq") -> None:
     from vtaops.hardware.rtl import RtlParameters
 
     hardware = HardwareConfig.load(config)
-    with minutes("build the model of the RTL"):
+    with progress_bar("build the model of the RTL"):
         model = build_model(hardware, RtlParameters(port_bytes=hardware.port_width))
     if not model.is_relative_to(cache_directory("tsim")):
         raise DeviceError(f"the model is built, but cannot be kept in {cache_directory('tsim')}")
@@ -94,7 +94,7 @@ def synth(
     parameters = RtlParameters(port_bytes=hardware.port_width, address_bits=32)
     part = part_of(hardware)
     family, capacity = CAPACITY[part]
-    with minutes("Yosys maps the RTL; this takes some minutes"):
+    with progress_bar("Yosys maps the RTL; this takes some minutes"):
         blocks = synthesize(hardware, parameters, family)
     rows = {**blocks, "all": sum(blocks.values(), FpgaResources()), "capacity": capacity}
     data = {"part": part, "resources": {name: asdict(row) for name, row in rows.items()}}

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 import time
-import webbrowser
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -151,7 +149,6 @@ Samples = Annotated[
     int | None,
     Option(help="Most samples to evaluate, evenly drawn from the data. Default: all.", min=1),
 ]
-NoOpen = Annotated[bool, Option("--no-open", help="Do not open the page in a browser.")]
 Force = Annotated[bool, Option("--force", help="Replace files that something else wrote.")]
 
 
@@ -435,18 +432,3 @@ def step(*words: object) -> Iterator[str]:
     with progress_bar(str(words[0])):
         yield command
     say(f"  {time.perf_counter() - begin:.1f} s")
-
-
-def open_page(path: Path, no_open: bool) -> None:
-    """Open a page in a browser, if somebody sits at the terminal."""
-    if sys.stdout.isatty() and not no_open:
-        webbrowser.open(path.resolve().as_uri())
-
-
-@contextmanager
-def minutes(work: str) -> Iterator[None]:
-    """Show the name of work that takes minutes, also where no terminal is."""
-    with progress_bar(work) as bar:
-        if bar.disable:
-            say(work, err=True)
-        yield

@@ -86,7 +86,6 @@ def start(
         ),
     ] = None,
     force: options.Force = False,
-    no_open: options.NoOpen = False,
 ) -> None:
     """Take a network of your own from its file to a page: quantised, proven, run and judged.
 
@@ -117,7 +116,6 @@ def start(
         {**found.as_dict(), "page": str(files.page), "seconds": round(seconds, 1)},
         f"\n{found.summary}\n{files.page} ({seconds:.0f} s in all)",
     )
-    options.open_page(files.page, no_open or options.as_json())
 
 
 class _Files:

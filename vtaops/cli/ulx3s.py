@@ -19,7 +19,7 @@ from vtaops.cli.options import (
     Config,
     Force,
     claim,
-    minutes,
+    progress_bar,
     say,
     show,
     to_write,
@@ -115,7 +115,7 @@ def virtual_ulx3s(
     from vtaops.machine.config import HardwareConfig
 
     hardware = HardwareConfig.load(config)
-    with minutes("build the simulator of the board"):
+    with progress_bar("build the simulator of the board"):
         made = VirtualUlx3s(hardware, clock_mhz)
     with made, suppress(KeyboardInterrupt):
         if terminal:
