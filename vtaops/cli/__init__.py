@@ -40,7 +40,6 @@ from vtaops.cli.options import Command, Commands, Report
 from vtaops.cli.reports import report_app
 from vtaops.cli.run import disasm, run_app, tune, verify
 from vtaops.cli.start import start
-from vtaops.cli.ulx3s import build_board
 
 app = Commands(
     name="vtaops",
@@ -83,8 +82,6 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
 
 MAKING = demo, chat, flash, fetch, disasm
 """Commands that report nothing."""
-
-board_app.command("build")(build_board)
 
 for heading, commands in COMMANDS.items():
     for command in commands:
