@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import re
 from functools import cache
 from io import BytesIO
 from pathlib import Path
@@ -16,7 +15,6 @@ from vtaops.base.quoting import terminal_text
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-    from markupsafe import Markup
 
     from vtaops.quantization.evaluation import JudgedSample
 
@@ -37,24 +35,13 @@ def _environment() -> Environment:
         trim_blocks=True,
         finalize=_finalized,
     )
-    made.filters |= {"cell": _cell, "picture": _picture, "rate": rate, "short": short}
+    made.filters |= {"picture": _picture, "rate": rate, "short": short}
     return made
 
 
 def _finalized(value: Any) -> Any:
     """Take characters that change the direction of a text, or its colour, from what is printed."""
     return value if hasattr(value, "__html__") else terminal_text(str(value))
-
-
-def _cell(value: object) -> Markup:
-    """Return a value as text of a table: in a narrow one long names break, words do not."""
-    from markupsafe import Markup, escape
-
-    places = r"[/;:._](?=[A-Za-z_])|[A-Za-z0-9]{12}(?=\w{3})"
-    text = escape(re.sub(places, "\\g<0>\0", terminal_text(str(value)))).replace(
-        "\0", Markup("<wbr>")
-    )
-    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", text))
 
 
 def short(name: str) -> str:
