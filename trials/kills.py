@@ -55,7 +55,7 @@ COMMANDS = {
     "compile": (sys.executable, "-c", NETWORK),
     "kernels": (sys.executable, "-c", KERNELS),
     "sweep": (*VTAOPS, *SWEEP, "-o", "result.csv"),
-    "export": (*VTAOPS, "report", "trace", "--layer", "resnet18.C4", "-o", "result.html"),
+    "export": (*VTAOPS, "report", "program", "--layer", "resnet18.C4", "-o", "result.html"),
 }
 """By name: a command that leaves result.* in its working folder."""
 
