@@ -40,7 +40,7 @@ def chat(
             help="Draw from the likeliest tokens that have this probability together.", min=0, max=1
         ),
     ] = 0.9,
-    seed: Annotated[int, Option(help="Seed of the random numbers.", min=0)] = 0,
+    seed: options.Seed = 0,
     weight_bits: Annotated[
         int, Option(help="8, or 4, which hardware with nibbles reads twice as fast.")
     ] = 8,
