@@ -205,7 +205,7 @@ def test_the_command_tells_what_costs_most(tmp_path):
     onnx.save(small_network(), network)
     np.savez(data, x=images(8))
     given = ["quantize", str(network), "--calibration", str(data), "-o", str(tmp_path / "q.onnx")]
-    shown = CliRunner().invoke(app, [*given, "--worst", "--no-equalization"])
+    shown = CliRunner().invoke(app, [*given, "--worst"])
     assert shown.exit_code == 0, shown.output
     assert "would help" in shown.output
     assert "same maximum 100.0%; worst: " in shown.output
