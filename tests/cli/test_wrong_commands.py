@@ -20,7 +20,7 @@ def test_a_wrong_line_ends_at_once_and_says_why(seed):
 @pytest.mark.parametrize(
     ("mistake", "line"),
     [
-        ("wrong_file", "board calibrate ."),  # a name that cannot be encoded for the network
+        ("wrong_file", "board bench ."),  # a name that cannot be encoded for the network
         ("wrong_text", f"bitstream add data.npz --id {'x' * 3000}"),
         ("nothing_required", "list"),
         ("wrong_number", "report trace --window 9:3"),

@@ -55,7 +55,7 @@ such hardware need not forward a result in flight (upstream's HLS design does no
 cycles). Other devices must forward, so programs for them have no minimum distance."""
 
 _PADS = ("y_pad_top", "y_pad_bottom", "x_pad_left", "x_pad_right")
-_SHARES: dict[type[Instruction], int] = {Load: 6, Store: 3, Gemm: 2, Alu: 3, Post: 2, Finish: 0}
+_SHARES: dict[type[Instruction], int] = {Load: 5, Store: 3, Gemm: 4, Alu: 3, Post: 2, Finish: 0}
 """How often instructions are drawn; others once."""
 _RANGES = {
     **{"y_size": (1, 4), "x_size": (1, 8), "x_stride": (0, 10), "tiles": (1, WINDOW_TILES)},
@@ -135,9 +135,9 @@ class _Writer:
         self.config, self.rng, self.capabilities = config, rng, capabilities
         self.builder = b = ProgramBuilder(config)
         self.windows = {
-            Memory.INP: self._window(config.inp.depth, _SOURCE_TILES),
-            Memory.WGT: self._window(config.wgt.depth, 16),
-            Memory.ACC: self._window(config.acc.depth, _AREA_TILES),
+            Memory.INP: self._window(config.inp.depth, 24),
+            Memory.WGT: self._window(config.wgt.depth, 8),
+            Memory.ACC: self._window(config.acc.depth, 32),
             Memory.POST: range(2 * POST_ROWS),
             Memory.TABLE: range(TABLES),
         }

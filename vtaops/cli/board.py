@@ -284,57 +284,6 @@ def board_bench(
     show(figures, table)
 
 
-@board_app.command("calibrate")
-def board_calibrate(
-    board: Board,
-    *,
-    clock_mhz: Annotated[
-        float,
-        Option(
-            help="Clock of the logic, for boards without cycle counters, where the host measures "
-            "time."
-        ),
-    ] = 100.0,
-    timeout: Annotated[float, Option(help="Time limit of a launch in seconds.")] = 60.0,
-) -> None:
-    """Fit the timing model's DRAM to a board with a dozen launches; print the errors.
-
-    The last line printed has options for: vtaops report trace, compare and roofline.
-
-    Example: vtaops board calibrate 192.168.2.99
-    """
-    from vtaops.board.calibration import calibrate
-
-    with _open(board, timeout) as device, progress_bar("calibrate"):
-        design = getattr(device, "design", None)
-        calibration = calibrate(
-            device,
-            clock_mhz=clock_mhz,
-            timeout=timeout,
-            start=getattr(design, "timing", None),
-        )
-    latency, bandwidth = calibration.parameters.dram_latency, calibration.parameters.bandwidth
-    data = {
-        "parameters": {"dram_latency": latency, "bandwidth": bandwidth},
-        "overhead_cycles": calibration.overhead,
-        "error": {name: calibration.error(name) for name in ("before", "after")},
-        "probes": [asdict(probe) for probe in calibration.probes],
-    }
-    errors = [
-        f"{name}: {mean:.2%} on average, {most:.2%} at most"
-        for name in ("before", "after")
-        for mean, most in [calibration.error(name)]
-    ]
-    show(
-        data,
-        *errors,
-        f"a launch takes another {calibration.overhead:,.0f} cycles"
-        if calibration.overhead
-        else "",
-        f"--latency {latency} --bandwidth {round(bandwidth or 0, 3)}",
-    )
-
-
 def _measure(device: RemoteDevice | Ulx3s, board: str) -> tuple[dict[str, Any], Table]:
     """Return the speed of the layers on a board, or on a virtual one, as data and as a table."""
     from vtaops.board.selftest import PUBLISHED_MS, measure_layers
