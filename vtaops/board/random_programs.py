@@ -55,7 +55,7 @@ such hardware need not forward a result in flight (upstream's HLS design does no
 cycles). Other devices must forward, so programs for them have no minimum distance."""
 
 _PADS = ("y_pad_top", "y_pad_bottom", "x_pad_left", "x_pad_right")
-_SHARES: dict[type[Instruction], int] = {Load: 5, Store: 3, Gemm: 4, Alu: 3, Post: 2, Finish: 0}
+_SHARES: dict[type[Instruction], int] = {Load: 6, Store: 3, Gemm: 3, Alu: 2, Finish: 0}
 """How often instructions are drawn; others once."""
 _RANGES = {
     **{"y_size": (1, 4), "x_size": (1, 8), "x_stride": (0, 10), "tiles": (1, WINDOW_TILES)},
@@ -88,7 +88,7 @@ def random_program(
     capabilities : Capabilities
         Features of the device; the program needs no others.
     segments, rounds : int
-        Number of segments, and of rounds of ten draws in each; at least 1.
+        Number of segments, and of rounds of eight draws in each; at least 1.
 
     Returns
     -------
@@ -108,7 +108,7 @@ def random_program(
     writer = _Writer(config, rng, capabilities)
     writer.begin()
     for segment in range(segments):
-        for _ in range(10 * rounds):
+        for _ in range(8 * rounds):
             writer.draw(*_split(2 * _AREA_TILES)[:: 1 if segment % 2 else -1])
         writer.barrier(Load(memory=Memory.UOP))
     writer.end()
@@ -137,7 +137,7 @@ class _Writer:
         self.windows = {
             Memory.INP: self._window(config.inp.depth, 24),
             Memory.WGT: self._window(config.wgt.depth, 8),
-            Memory.ACC: self._window(config.acc.depth, 32),
+            Memory.ACC: self._window(config.acc.depth, _AREA_TILES),
             Memory.POST: range(2 * POST_ROWS),
             Memory.TABLE: range(TABLES),
         }
@@ -181,7 +181,7 @@ class _Writer:
         kinds = [kind for kind in known for _ in range(_SHARES.get(kind, 1))]
         kind = kinds[self.rng.integers(len(kinds))]
         if kind is Load:
-            self._load(Memory(self.rng.choice([*self.sources, Memory.WGT])), before)
+            self._load(Memory(self.rng.choice([*self.sources, Memory.INP, Memory.WGT, Memory.WGT])), before)
         elif kind is Store:
             self._move(Store(memory=Memory.OUT), self.out, target)
         elif kind is Post:
