@@ -7,6 +7,7 @@ Needs only Python, NumPy and, on a board, PYNQ or the kernel module u-dma-buf. W
 from __future__ import annotations
 
 import argparse
+import logging
 import signal
 import sys
 from collections.abc import Mapping
@@ -15,14 +16,10 @@ from typing import TYPE_CHECKING
 
 from vtaops.base.errors import VTAError
 from vtaops.board.bitfile import blank_bit_file, read_bit_file
-from vtaops.board.faults import Fault, Faults
-from vtaops.board.interrupt import Interrupt
-from vtaops.board.log import start_log
 from vtaops.board.pynq import DEFAULT_CLOCK_MHZ, Accelerator
-from vtaops.board.server import BoardServer, Limits
+from vtaops.board.server import BoardServer
 from vtaops.hardware.registers import RegisterMap
 from vtaops.machine.config import HardwareConfig
-from vtaops.runtime.arguments import as_seconds
 from vtaops.runtime.wire import DEFAULT_PORT, read_secret
 
 if TYPE_CHECKING:
@@ -40,7 +37,8 @@ def main(arguments: list[str] | None = None, programs: Mapping[str, str] = PROGR
     """Serve and return the exit code. `programs` maps commands to program names, for the help."""
     options = _parser(programs).parse_args(arguments)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # before threads inherit it
-    start_log(2)
+    logging.captureWarnings(True)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
     try:
         _serve(options)
     except VTAError as error:
@@ -52,35 +50,22 @@ def main(arguments: list[str] | None = None, programs: Mapping[str, str] = PROGR
 
 
 def _serve(options: argparse.Namespace) -> None:
-    faults = Faults() if options.command == "virtual" else None
-    interface = _virtual_board(options, faults) if faults else _linux_board(options)
+    interface = _virtual_board(options) if options.command == "virtual" else _linux_board(options)
     accelerator = Accelerator(
         HardwareConfig.load(options.config),
         RegisterMap(options.register_map),
         interface,
         clock_mhz=options.clock_mhz,
-        interrupt=None if faults else Interrupt.find(),
     )
     if options.attach or options.memory:
         accelerator.attach()
     secret = read_secret(options.secret_file)
-    limits = Limits(idle_seconds=as_seconds(options.idle_seconds))
-    with BoardServer(
-        accelerator, options.host, options.port, secret=secret, limits=limits, faults=faults
-    ) as server:
+    with BoardServer(accelerator, options.host, options.port, secret=secret) as server:
         content = _bitstream(options)
         if content:
             server.program(content)
-        _inject(options, faults)
         print(f"serving {options.config} at {server.address}", flush=True)
         signal.sigwait(_SIGNALS)
-
-
-def _inject(options: argparse.Namespace, faults: Faults | None) -> None:
-    """Inject the requested faults; hardware boards do not support any."""
-    if faults is not None:
-        for fault in options.fault:
-            faults.inject(Fault(fault))
 
 
 def _parser(programs: Mapping[str, str]) -> argparse.ArgumentParser:
@@ -111,12 +96,6 @@ def _parser(programs: Mapping[str, str]) -> argparse.ArgumentParser:
         command.add_argument("--host", default="127.0.0.1", help="address to listen on")
         command.add_argument("--port", type=int, default=DEFAULT_PORT, help="0 picks a free port")
         command.add_argument("--secret-file", type=Path, help="file that holds the shared secret")
-        command.add_argument(
-            "--idle-seconds",
-            type=float,
-            default=Limits.idle_seconds,
-            help="seconds without a request after which a session ends (default: 3600)",
-        )
     serve.add_argument(
         "--attach", action="store_true", help="the bitstream was programmed by other means"
     )
@@ -137,23 +116,14 @@ def _parser(programs: Mapping[str, str]) -> argparse.ArgumentParser:
     virtual.add_argument(
         "--programmed", action="store_true", help="start as if a bitstream were in the logic"
     )
-    virtual.add_argument(
-        "--fault",
-        action="append",
-        default=[],
-        choices=[fault.value for fault in Fault],
-        help="inject a fault once; may be given several times",
-    )
     return parser
 
 
-def _virtual_board(options: argparse.Namespace, faults: Faults) -> VirtualBoard:
+def _virtual_board(options: argparse.Namespace) -> VirtualBoard:
     from vtaops.board.virtual import VirtualBoard
 
     config = HardwareConfig.load(options.config)
-    return VirtualBoard(
-        config, RegisterMap(options.register_map), faults, simulator=options.simulator
-    )
+    return VirtualBoard(config, RegisterMap(options.register_map), options.simulator)
 
 
 def _linux_board(options: argparse.Namespace) -> LinuxBoard | None:

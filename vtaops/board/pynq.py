@@ -28,7 +28,6 @@ from vtaops.base.errors import (
     raising,
 )
 from vtaops.base.shapes import Array, Bytes, Words
-from vtaops.board.interrupt import Interrupt
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.hardware.registers import ControlRegisters, Mmio, RegisterMap, control_registers
 from vtaops.machine.capabilities import FULL, HLS_2020, Capabilities
@@ -50,7 +49,6 @@ NOT_PROGRAMMED = "no bitstream is programmed in the logic of the board (vtaops f
 
 _BUSY_POLLS = 200  # before the CPU is yielded between polls
 _POLL_SECONDS = 100e-6
-_INTERRUPT_SECONDS = 10e-3  # after which the registers are read regardless
 _CLEAR_SECONDS = 1.0  # for one instruction that does nothing
 
 
@@ -114,8 +112,6 @@ class Accelerator:
         Clock from the processing system to the logic, in MHz. Upstream's designs expect 100 and
         derive their own clock from it; ours run at this clock (``vtaops hardware write
         --clock-mhz``).
-    interrupt : Interrupt, optional
-        Signals the end of a run of our RTL; without it the registers are polled.
 
     Raises
     ------
@@ -132,7 +128,6 @@ class Accelerator:
         capabilities: Capabilities | None = None,
         *,
         clock_mhz: float = DEFAULT_CLOCK_MHZ,
-        interrupt: Interrupt | None = None,
     ) -> None:
         if not config.board.register_base:
             missing = config.board.no_driver
@@ -145,7 +140,6 @@ class Accelerator:
         self.register_map = register_map
         self.interface = interface if interface is not None else pynq_package()
         hls = register_map is RegisterMap.HLS
-        self._interrupt = None if hls else interrupt
         self.capabilities = capabilities or (HLS_2020 if hls else FULL)
         self.generation = 0
         """Incremented whenever the logic is programmed; buffers of older generations are lost."""
@@ -314,17 +308,13 @@ class Accelerator:
                 self.program(self._bitstream)
 
     def _pause(self) -> None:
-        """Leave the processor to others for a moment, or until the logic interrupts."""
+        """Leave the processor to others for a moment."""
         if self._closed.is_set():
             self._stuck = True
             self._check_open()
         self._polls += 1
-        if self._polls <= _BUSY_POLLS:
-            return
-        if self._interrupt is None:
+        if self._polls > _BUSY_POLLS:
             time.sleep(_POLL_SECONDS)
-        else:
-            self._interrupt.wait(_INTERRUPT_SECONDS)
 
     def _clear_finish(self, registers: ControlRegisters) -> None:
         """Run a no-op instruction to clear the done flag, which only FINISH sets.

@@ -181,7 +181,8 @@ class _Writer:
         kinds = [kind for kind in known for _ in range(_SHARES.get(kind, 1))]
         kind = kinds[self.rng.integers(len(kinds))]
         if kind is Load:
-            self._load(Memory(self.rng.choice([*self.sources, Memory.INP, Memory.WGT, Memory.WGT])), before)
+            often = Memory.INP, Memory.WGT, Memory.WGT
+            self._load(Memory(self.rng.choice([*self.sources, *often])), before)
         elif kind is Store:
             self._move(Store(memory=Memory.OUT), self.out, target)
         elif kind is Post:

@@ -11,8 +11,6 @@ Imports no TVM.
 from __future__ import annotations
 
 import atexit
-import errno
-import os
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +21,6 @@ import numpy as np
 from vtaops.base.errors import ConfigError, DeadlockError, DeviceError, DeviceTimeout
 from vtaops.base.shapes import Bytes
 from vtaops.board.bitfile import BitFile, check_part, parse_bit_file
-from vtaops.board.faults import Fault, Faults
 from vtaops.board.linux import BoardMemory
 from vtaops.hardware.registers import REGISTER_PAGE, HlsRegisters, RegisterMap, RtlRegisters
 from vtaops.machine.capabilities import FSIM, HLS_2020
@@ -43,9 +40,6 @@ POLL_CYCLES = 1000
 SHORT_RUN_SECONDS = 0.05
 """Runs up to this duration end before the register write that starts them returns."""
 
-LATE_POLLS = 5
-"""Polls that see nothing of a run if a late flag is injected."""
-
 _GARBAGE = 0xA5  # new memory is not zero
 
 
@@ -58,11 +52,9 @@ class VirtualBoard:
         Configuration of its bitstreams; its target determines addresses and part.
     register_map : RegisterMap
         Register map of its bitstreams.
-    faults : Faults, optional
-        Faults to inject.
     simulator : "fsim" or "tsim"
         The functional simulator; or our RTL in its AXI shell, cycle by cycle, whose own registers
-        the driver accesses, and in whose runs no faults can be injected.
+        the driver accesses.
 
     Raises
     ------
@@ -74,11 +66,9 @@ class VirtualBoard:
         self,
         config: HardwareConfig,
         register_map: RegisterMap = RegisterMap.HLS,
-        faults: Faults | None = None,
         simulator: str = "fsim",
     ) -> None:
         self.config = config
-        self.faults = faults if faults is not None else Faults()
         self.Clocks = SimpleNamespace(fclk0_mhz=0.0)
         hls = register_map is RegisterMap.HLS
         self.dram: Any  # an Fsim, or a Tsim
@@ -131,8 +121,6 @@ class VirtualBoard:
         """Take the bytes of a ``.bit`` file like the FPGA manager, and reset the logic."""
         self.programmed = None
         self._logic.reset()
-        if self.faults.take(Fault.REFUSE_PROGRAMMING):
-            raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
         bit_file = parse_bit_file(content)
         check_part(bit_file, self.config.board.device)
         self.programmed = bit_file
@@ -248,8 +236,6 @@ class _Run(threading.Thread):
 
     def run(self) -> None:
         try:
-            if self._board.faults.take(Fault.HANG):
-                raise DeviceTimeout("a hang was injected")
             if self._has_finish(*self._task):
                 self._board.dram.launch(*self._task, RUN_SECONDS)
                 self.finished = True
@@ -279,18 +265,16 @@ class _Run(threading.Thread):
 class _ModelledLogic(_Logic):
     """Registers that start runs of the functional simulator."""
 
-    _run: _Run | None
-    _late: int
+    _run: _Run | None = None
 
     def __init__(self, board: VirtualBoard) -> None:
         self._board = board
         self._values: dict[int, int] = {}
-        self._run, self._late = None, 0
 
     def reset(self) -> None:
         if self._run is not None:
             self._run.end()
-        self._values, self._run, self._late = {}, None, 0
+        self._values, self._run = {}, None
 
     def read(self, offset: int) -> int:
         return self._values.get(offset, 0)
@@ -311,13 +295,7 @@ class _ModelledLogic(_Logic):
         return None if self._run is None else self._run.error
 
     def _launch(self, address: int, count: int) -> None:
-        self._late = LATE_POLLS * self._board.faults.take(Fault.LATE_DONE)
         self._run = _Run(self._board, self._values[address], self._values[count])
-
-    def _is_late(self) -> bool:
-        """Whether a poll sees nothing of the run yet."""
-        late, self._late = self._late > 0, max(self._late - 1, 0)
-        return late
 
 
 class _HlsLogic(_ModelledLogic):
@@ -325,13 +303,9 @@ class _HlsLogic(_ModelledLogic):
 
     length = 4 * REGISTER_PAGE
 
-    def __init__(self, board: VirtualBoard) -> None:
-        super().__init__(board)
-        self._before = False  # whether the previous run had finished
-
     def read(self, offset: int) -> int:
         if offset == 2 * REGISTER_PAGE + HlsRegisters.COMPUTE_DONE:
-            return int(self._before if self._is_late() else self._finished)
+            return int(self._finished)
         if offset == HlsRegisters.CONTROL:
             busy = self._running or self._error is not None
             return HlsRegisters.START if busy else HlsRegisters.IDLE
@@ -345,7 +319,6 @@ class _HlsLogic(_ModelledLogic):
         if fetch & HlsRegisters.START and all(x & HlsRegisters.AUTO_RESTART for x in others):
             self._values[HlsRegisters.CONTROL] = 0
             if not self._running and self._error is None:
-                self._before = self._finished
                 self._launch(HlsRegisters.FETCH_ADDRESS, HlsRegisters.FETCH_COUNT)
 
 
@@ -354,8 +327,6 @@ class _RtlLogic(_ModelledLogic):
 
     def read(self, offset: int) -> int:
         if offset == RtlRegisters.CONTROL:
-            if self._is_late():
-                return 0
             quiet = not (self._running or isinstance(self._error, DeviceTimeout))
             running = RtlRegisters.RUNNING * self._running
             return running | RtlRegisters.FINISHED * self._finished | RtlRegisters.QUIET * quiet

@@ -129,7 +129,7 @@ def _operands(i: LoopInstruction, micro_ops: Ints) -> Iterator[Access]:
 
 
 def operands(i: LoopInstruction) -> dict[str, Memory]:
-    """Return the operands that an instruction has, as `OPERANDS` orders them, and their memories."""
+    """Return the memory of each operand that an instruction has, in the order of `OPERANDS`."""
     alone = i.reset or (isinstance(i, Alu) and i.use_imm)
     return {"dst": Memory.ACC} if alone else _memories(i.opcode)
 
