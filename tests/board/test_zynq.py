@@ -208,7 +208,7 @@ def test_a_design_that_is_too_slow_gives_no_bitstream(tools, tmp_path):
 def test_every_missing_tool_is_named_with_its_origin(tools, monkeypatch, tmp_path):
     config = HardwareConfig.load("pynq_ext")
     (tools / "fasm2frames").unlink()
-    with pytest.raises(DeviceError, match=r"missing:\n- the program fasm2frames: .*toolchain"):
+    with pytest.raises(DeviceError, match=r"missing:\n- fasm2frames: .*toolchain"):
         zynq.build_bitstream(config, tmp_path / "board")
     monkeypatch.setenv("PATH", str(tmp_path))
     for variable in FILES:

@@ -10,7 +10,6 @@ import argparse
 import logging
 import signal
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,13 +28,9 @@ if TYPE_CHECKING:
 _SIGNALS = {signal.SIGINT, signal.SIGTERM}
 
 
-PROGRAMS = {name: f"python -m vtaops.board {name}" for name in ("serve", "virtual")}
-"""Command line of each command."""
-
-
-def main(arguments: list[str] | None = None, programs: Mapping[str, str] = PROGRAMS) -> int:
-    """Serve and return the exit code. `programs` maps commands to program names, for the help."""
-    options = _parser(programs).parse_args(arguments)
+def main(arguments: list[str] | None = None) -> int:
+    """Serve and return the exit code."""
+    options = _parser().parse_args(arguments)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # before threads inherit it
     logging.captureWarnings(True)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
@@ -68,21 +63,18 @@ def _serve(options: argparse.Namespace) -> None:
         signal.sigwait(_SIGNALS)
 
 
-def _parser(programs: Mapping[str, str]) -> argparse.ArgumentParser:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m vtaops.board", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    serve, virtual = (
-        commands.add_parser(
-            name,
-            help=purpose,
-            description=f"{purpose[0].upper()}{purpose[1:]}, until it is interrupted.",
-            prog=programs.get(name, PROGRAMS[name]),
-            epilog=f"Example: {programs.get(name, PROGRAMS[name])} {example}",
-        )
-        for name, purpose, example in (
-            ("serve", "serve this board", "--host 0.0.0.0 --secret-file secret.txt"),
-            ("virtual", "serve a simulated board", "--programmed"),
-        )
+    serve = commands.add_parser(
+        "serve",
+        help="serve this board",
+        epilog="Example: vtaops board serve --host 0.0.0.0 --secret-file secret.txt",
+    )
+    virtual = commands.add_parser(
+        "virtual",
+        help="serve a simulated board",
+        epilog="Example: vtaops board virtual pynq --programmed",
     )
     for command in (serve, virtual):
         command.add_argument("--config", default="pynq", help="configuration (default: pynq)")

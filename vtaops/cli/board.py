@@ -174,7 +174,7 @@ def virtual_pynq(context: typer.Context) -> None:
 def _serve(command: str, context: typer.Context) -> None:
     from vtaops.board.__main__ import main
 
-    raise typer.Exit(main([command, *context.args], {command: context.command_path}))
+    raise typer.Exit(main([command, *context.args]))
 
 
 @board_app.command("info")
