@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from trials.faults import Faults, FaultyBoard, FaultyServer
+from trials.faults import Faults, FaultyServer, FaultyVirtualBoard
 from vtaops import Conv2d, HardwareConfig
 from vtaops.board import BitFile
 from vtaops.board.pynq import Accelerator
@@ -26,7 +26,7 @@ def bit_file(part: str = "7z020clg484", words: int = 1000) -> BitFile:
 
 def programmed(tmp_path, design=RegisterMap.HLS, config=CONFIG, **options):
     """Return a virtual board and its accelerator, programmed."""
-    board = FaultyBoard(config, design, faults=Faults())
+    board = FaultyVirtualBoard(config, design, faults=Faults())
     accelerator = Accelerator(config, design, board, **options)
     path = tmp_path / "vta.bit"
     path.write_bytes(bit_file().to_bytes())
@@ -38,7 +38,7 @@ def programmed(tmp_path, design=RegisterMap.HLS, config=CONFIG, **options):
 def serving(*, design=RegisterMap.HLS, flashed=True, config=CONFIG, simulator="fsim", **options):
     """Serve a virtual board on a free port; yields the server, with `board` and `faults`."""
     faults = Faults()
-    board = FaultyBoard(config, design, simulator, faults=faults)
+    board = FaultyVirtualBoard(config, design, simulator, faults=faults)
     accelerator = Accelerator(config, design, board)
     with FaultyServer(accelerator, port=0, faults=faults, **options) as server:
         server.board = board

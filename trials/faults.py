@@ -109,7 +109,7 @@ LATE_POLLS = 5
 """Polls that see nothing of a run whose flag is late."""
 
 
-class FaultyBoard(VirtualBoard):
+class FaultyVirtualBoard(VirtualBoard):
     """A virtual board with injected faults; only the functional simulator has those of runs."""
 
     def __init__(self, *arguments: Any, faults: Faults) -> None:

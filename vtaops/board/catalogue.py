@@ -153,13 +153,8 @@ class Catalogue:
             with suppress(DeviceError):  # damaged: download it again
                 _check_file(entry, path)
                 return path
-        download(
-            entry.url,
-            path,
-            sha256=entry.sha256,
-            max_bytes=entry.nbytes or MAX_BYTES,
-            timeout=timeout,
-        )
+        most = entry.nbytes or MAX_BYTES
+        download(entry.url, path, sha256=entry.sha256, max_bytes=most, timeout=timeout)
         return path
 
     def add(self, file: Path, name: str) -> Entry:
@@ -171,14 +166,8 @@ class Catalogue:
             If the file is not this bitstream, or other users can write to the cache.
         """
         entry = self._published(name)
-        content = read_bit_file(file).to_bytes()
-        digest = hashlib.sha256(content).hexdigest()
-        if digest != entry.sha256:
-            raise DeviceError(
-                f"{file} has SHA-256 {digest}; that of {name} is {entry.sha256}: this is another "
-                f"file, or it is corrupted"
-            )
-        store(content, self._own(self.path(entry)))
+        _check_file(entry, file)
+        store(file.read_bytes(), self._own(self.path(entry)))
         return entry
 
     def _published(self, name: str) -> Entry:
@@ -207,13 +196,14 @@ def _others(path: Path) -> str:
 
 def _check_file(entry: Entry, path: Path) -> None:
     """Compare a file's checksum and part with its catalogue entry."""
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    bit_file = read_bit_file(path)
+    digest = hashlib.sha256(bit_file.to_bytes()).hexdigest()
     if digest != entry.sha256:
         raise DeviceError(
-            f"{path} has SHA-256 {digest}, not {entry.sha256}: it is corrupted; remove it and get "
-            f"it again: vtaops fetch {entry.id}"
+            f"{path} has SHA-256 {digest}; that of {entry.id} is {entry.sha256}: it is another "
+            f"file, or corrupted; get it: vtaops fetch {entry.id}"
         )
-    check_part(read_bit_file(path), TARGETS[entry.board].device)
+    check_part(bit_file, TARGETS[entry.board].device)
 
 
 def _manifest() -> list[dict[str, Any]]:
