@@ -317,7 +317,8 @@ class _Writer:
     def _immediate(self, op: AluOp) -> int:
         """Draw an immediate; few destroy the operands."""
         if op is AluOp.SHR:
-            most = 3 if self._chance(0.8) else 40
+            most = 40 if self.capabilities.has(Feature.FAR_SHIFT) else 31
+            most = 3 if self._chance(0.8) else most
             return self._integer(-most, most)
         value = self._integer(-(1 << 15), (1 << 15) - 1)
         return {AluOp.MIN: max(value, ~value), AluOp.MAX: min(value, ~value)}.get(op, value)
