@@ -1,7 +1,7 @@
 """``python -m vtaops.board``: serve a board, or a virtual one, until it is interrupted.
 
-Needs only Python, NumPy and, on a board, PYNQ or the kernel module u-dma-buf. With typer installed,
-``vtaops board serve`` and ``vtaops board virtual pynq`` do the same.
+Needs only Python, NumPy and, on a board, PYNQ or memory that Linux leaves unused. With typer
+installed, ``vtaops board serve`` and ``vtaops board virtual pynq`` do the same.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--memory",
         metavar="MEMORY",
-        help="on a Linux without PYNQ: the device of u-dma-buf, as udmabuf0, or address and bytes "
-        "that Linux leaves unused, as 0x1e000000+0x2000000; implies --attach",
+        help="on a Linux without PYNQ: address and bytes that Linux leaves unused, as "
+        "0x1e000000+0x2000000; implies --attach",
     )
     serve.add_argument(
         "--clock-mhz",
