@@ -48,7 +48,6 @@ FILES = {
     "report results store.db --output": ".csv",
     "course lesson vector_add --size 64 --budget 0.01 --plot": ".png",
     "sweep --layer resnet18.C11 --estimate -j 1 --store new.db --output": ".csv",
-    "bitstream info x.bit --to-bin": ".bin",
     "judge tiny/first --start": ".txt",
 }
 """Each option that names a file to write, and the suffix of its name."""

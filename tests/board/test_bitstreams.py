@@ -18,7 +18,7 @@ from vtaops.board.catalogue import UNKNOWN, Catalogue, Entry
 from vtaops.board.selftest import PUBLISHED_MS
 from vtaops.cli import app
 from vtaops.errors import ConfigError, DeviceError
-from vtaops.hardware.registers import HlsRegisters, RegisterMap
+from vtaops.hardware.registers import RegisterMap
 from vtaops.machine.config import ISA_VERSION, TARGETS
 
 UPSTREAM = "0b24cdf9001d349512ab5fb34a0639056c87c8438dc3bce45be892ae43faf568"
@@ -42,7 +42,6 @@ def test_header_of_a_bit_file_written_by_hand():
     assert parsed == BitFile("vta;UserID=", "7z020clg484", "2020/06/30", "18:11:16", data)
     assert parsed.to_bytes() == content
     assert parsed.die == "7z020"
-    assert parsed.to_bin() == b"\xff" * 8 + b"\x66\x55\x99\xaa" + b"\x04\x03\x02\x01"
 
 
 @given(st.integers(0, 400), st.integers(1, 255))
@@ -232,10 +231,9 @@ def test_commands_for_bitstreams(run, file, tmp_path, monkeypatch):
     publish(monkeypatch, file)
     assert "intact" in run("bitstream", "add", file, "--id", "pynq-rtl-1x16")
     assert "intact" in run("bitstream", "info", "pynq-rtl-1x16")
-    facts = json.loads(run("bitstream", "info", file, "--json", "--to-bin", tmp_path / "x.bin"))
+    facts = json.loads(run("bitstream", "info", file, "--json"))
     assert facts["part"] == "7z020clg484"
     assert facts["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
-    assert (tmp_path / "x.bin").read_bytes() == bit_file().to_bin()
 
 
 def test_flash_and_look_at_a_board(run, file, monkeypatch):
@@ -266,7 +264,7 @@ def test_the_acceptance_test_passes_and_notices_a_wrong_board(run, monkeypatch):
         command += ("--operators", 4, "--programs", 3, "--seed", 5)
         report = json.loads(run(*command))
         assert report["seed"] == 5
-        assert len(report["checks"]) == 4 + 1 + 10 + 2 + 1 + 4 + 3
+        assert len(report["checks"]) == 4 + 10 + 2 + 1 + 4 + 3
         assert all(check["passed"] for check in report["checks"])
         assert report["checks"][-1]["name"] == "random program 2 of seed 5"
 
@@ -280,7 +278,7 @@ def test_the_acceptance_test_passes_and_notices_a_wrong_board(run, monkeypatch):
         original = PynqDevice.read_at
         monkeypatch.setattr(PynqDevice, "read_at", wrong)
         checks = json.loads(run(*command, code=1))["checks"]
-        assert {check["name"] for check in checks if check["passed"]} == {"registers after a run"}
+        assert not [check for check in checks if check["passed"]]
 
 
 def test_what_upstreams_bitstream_lacks_is_skipped(run, monkeypatch):
@@ -289,17 +287,7 @@ def test_what_upstreams_bitstream_lacks_is_skipped(run, monkeypatch):
         command = ("board", "test", server.address, "--operators", 0)
         output = run(*command, "--programs", 6)
     assert "skipped ALU MUL with an immediate" in output
-    assert "21 passed, 0 failed, 2 skipped; seed 0" in output
-
-
-def test_registers_that_do_not_hold_what_was_written_are_named(run, monkeypatch):
-    monkeypatch.setattr("vtaops.board.selftest._fits", lambda name: False)
-    values = HlsRegisters.values
-    monkeypatch.setattr(HlsRegisters, "values", lambda self: {**values(self), "fetch count": 1})
-    with serving() as server:
-        command = ("board", "test", server.address, "--operators", 0)
-        output = run(*command, "--programs", 0, code=1)
-    assert "FAILED  registers after a run: fetch count is 1, not 6" in output
+    assert "20 passed, 0 failed, 2 skipped; seed 0" in output
 
 
 def test_a_board_that_dies_ends_the_test(run, monkeypatch):

@@ -94,7 +94,6 @@ READING = {
     "report profile {} --output": ".html",
     "report trace {} --output": ".json",
     "report results {} --output": ".csv",
-    "bitstream info {} --to-bin": ".bin",
     "sweep --model {} --output": ".html",
 }
 """Commands that read and write a file, and the suffix of what they write."""

@@ -26,9 +26,7 @@ from vtaops.cli.options import (
     progress_bar,
     say,
     show,
-    written,
 )
-from vtaops.report.files import write_bytes
 from vtaops.report.style import list_table
 
 if TYPE_CHECKING:
@@ -72,15 +70,10 @@ def info(
     file: Annotated[
         Path, Argument(help="A .bit file, or the id of a bitstream in the cache, to check it too.")
     ],
-    *,
-    to_bin: Annotated[
-        Path | None,
-        Option(help="Also write the data for Linux's FPGA manager.", callback=written(".bin")),
-    ] = None,
 ) -> None:
     """Show the header of a bitstream; check the checksum and the part of one in the cache.
 
-    Example: vtaops bitstream info vta.bit --to-bin vta.bin
+    Example: vtaops bitstream info vta.bit
 
     Example: vtaops bitstream info pynq-hls-1x16
     """
@@ -101,8 +94,6 @@ def info(
         "data bytes": len(bit_file.data),
         "sha256": hashlib.sha256(bit_file.to_bytes()).hexdigest(),
     }
-    if to_bin is not None:
-        write_bytes(to_bin, bit_file.to_bin())
     show(facts, facts_table(f"Bitstream {file.name}", facts))
 
 
@@ -205,7 +196,7 @@ def board_test(
     ] = True,
     timeout: Timeout = 10.0,
 ) -> None:
-    """Check memory, registers, every operation, layers, random operators and random programs.
+    """Check memory, every operation, layers, random operators and random programs.
 
     All results are compared with NumPy; the exit code is 1 if anything fails. Checks that the
     bitstream does not support are skipped.
