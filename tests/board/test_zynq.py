@@ -187,7 +187,7 @@ def test_a_build_writes_a_bitstream_and_what_it_is(tools, tmp_path):
     manifest = json.loads((board / "manifest.json").read_text())
     assert HardwareConfig.from_dict(manifest["config"]) == HardwareConfig.load("pynq")
     assert manifest["clocks_mhz"] == {"clk": 88.25}
-    assert manifest["cells"] == {"LUT": 70, "FF": 50, "BRAM36": 3.5, "DSP": 9}
+    assert manifest["cells"] == {"lut": 70, "ff": 50, "bram": 3.5, "dsp": 9, "uram": 0}
     assert {"vta.bit", "vta_zynq.v", "vta_pkg.sv", "gemm_core.sv"} <= manifest["sha256"].keys()
     said = {name: (tools / f"{name}.said").read_text() for name in PROGRAMS}
     assert f"--chipdb {tools}/xc7z020clg400.bin --json netlist.json" in said["nextpnr-xilinx"]

@@ -107,10 +107,12 @@ def random_program(
         )
     writer = _Writer(config, rng, capabilities)
     writer.begin()
-    for segment in range(segments):
+    target, before = range(_AREA_TILES), range(_AREA_TILES, 2 * _AREA_TILES)
+    for _ in range(segments):
         for _ in range(8 * rounds):
-            writer.draw(*_split(2 * _AREA_TILES)[:: 1 if segment % 2 else -1])
+            writer.draw(target, before)
         writer.barrier(Load(memory=Memory.UOP))
+        target, before = before, target
     writer.end()
     program = writer.builder.build()
     program.verify(capabilities)
@@ -401,8 +403,3 @@ class _Writer:
 
     def _chance(self, share: float) -> bool:
         return bool(self.rng.random() < share)
-
-
-def _split(size: int) -> tuple[range, range]:
-    """Return the halves of a buffer."""
-    return range(size // 2), range(size // 2, size)

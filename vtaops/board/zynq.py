@@ -207,13 +207,7 @@ def build_bitstream(
     progress("Project X-Ray's tools pack the bitstream")
     content = _pack(folder)
     _, available = CAPACITY["xc7z020"]
-    titles = {"lut": "LUT", "ff": "FF", "bram": "BRAM36", "dsp": "DSP"}
-    made = Bitstream(
-        output / "vta.bit",
-        clocks,
-        {title: getattr(used, name) for name, title in titles.items()},
-        {title: getattr(available, name) for name, title in titles.items()},
-    )
+    made = Bitstream(output / "vta.bit", clocks, used.as_dict(), available.as_dict())
     rtl = zynq_rtl(config).files | {path.name: path.read_bytes() for path in sources}
     manifest = {
         "config": config.to_dict(),
