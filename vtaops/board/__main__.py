@@ -11,7 +11,7 @@ import logging
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from vtaops.base.errors import VTAError
 from vtaops.board.bitfile import blank_bit_file, read_bit_file
@@ -20,10 +20,6 @@ from vtaops.board.server import BoardServer
 from vtaops.hardware.registers import RegisterMap
 from vtaops.machine.config import HardwareConfig
 from vtaops.runtime.wire import DEFAULT_PORT, read_secret
-
-if TYPE_CHECKING:
-    from vtaops.board.linux import LinuxBoard
-    from vtaops.board.virtual import VirtualBoard
 
 _SIGNALS = {signal.SIGINT, signal.SIGTERM}
 
@@ -45,11 +41,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _serve(options: argparse.Namespace) -> None:
-    interface = _virtual_board(options) if options.command == "virtual" else _linux_board(options)
     accelerator = Accelerator(
         HardwareConfig.load(options.config),
         RegisterMap(options.register_map),
-        interface,
+        _interface(options),
         clock_mhz=options.clock_mhz,
     )
     if options.attach or options.memory:
@@ -111,14 +106,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _virtual_board(options: argparse.Namespace) -> VirtualBoard:
-    from vtaops.board.virtual import VirtualBoard
+def _interface(options: argparse.Namespace) -> Any:
+    """Return what drives the board; None: the package ``pynq``."""
+    if options.command == "virtual":
+        from vtaops.board.virtual import VirtualBoard
 
-    config = HardwareConfig.load(options.config)
-    return VirtualBoard(config, RegisterMap(options.register_map), options.simulator)
-
-
-def _linux_board(options: argparse.Namespace) -> LinuxBoard | None:
+        config = HardwareConfig.load(options.config)
+        return VirtualBoard(config, RegisterMap(options.register_map), options.simulator)
     from vtaops.board.linux import LinuxBoard
 
     return LinuxBoard(options.memory) if options.memory else None

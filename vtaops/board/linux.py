@@ -63,15 +63,13 @@ class LinuxBoard:
             self._bytes = np.frombuffer(_mapped(self._mem, self._address, size), np.uint8)
         self._pages, self._lock = PageAllocator(size, memory), threading.Lock()
 
-    def allocate(self, shape: Any, dtype: Any, *, cacheable: int = 0) -> BoardMemory:
+    def allocate(self, shape: Any, dtype: Any, *, cacheable: int = 0) -> Any:
         """Return an array in this memory; it is never cached."""
         nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
         with self._lock:
             block = self._pages.alloc(nbytes)
         image = self._bytes[block.address : block.address + nbytes]
-        array: BoardMemory = image.view(dtype).reshape(shape).view(BoardMemory)
-        array.attach(self, block, self._address + block.address)
-        return array
+        return BoardMemory.of(image.view(dtype), shape, self, block, self._address + block.address)
 
     def release(self, block: Block) -> None:
         """Free the block of an array."""
@@ -112,9 +110,12 @@ class BoardMemory(_Array):
     board: Any = None
     block: Any = None
 
-    def attach(self, board: Any, block: Any, address: int) -> None:
-        """Make this a view of a block that a board gave at a physical address."""
-        self.board, self.block, self.physical_address = board, block, address
+    @classmethod
+    def of(cls, image: _Array, shape: Any, board: Any, block: Any, address: int) -> Any:
+        """Return a view of a block that a board gave at a physical address."""
+        array = image.reshape(shape).view(cls)
+        array.board, array.block, array.physical_address = board, block, address
+        return array
 
     def flush(self) -> None:
         """Do nothing: writes reach the memory."""

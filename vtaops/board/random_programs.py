@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -155,7 +156,7 @@ class _Writer:
         self.current = np.zeros(config.acc.depth, np.bool_)
         # By unit and memory, the place of each element's last access (True) and write (False).
         depths = {memory: window.stop for memory, window in self.windows.items()}
-        self.last = {
+        self.last: dict[tuple[Unit, int, bool], Ints] = {
             (unit, memory, any_access): np.full(depth, -1)
             for unit, (memory, depth), any_access in product(Unit, depths.items(), (False, True))
         }
@@ -279,7 +280,8 @@ class _Writer:
 
     def _drawn_block(self, kind: MemoryInstruction, most: int) -> MemoryInstruction:
         sizes = self._fields("y_size", "x_size").items()
-        fields = {name: min(size, most) for name, size in sizes} | self._fields("x_stride")
+        fields: dict[str, Any] = {name: min(size, most) for name, size in sizes}
+        fields |= self._fields("x_stride")
         memory = Memory.ACC if isinstance(kind, Store) else Memory(kind.memory)
         if isinstance(kind, Store):
             fields["x_stride"] = max(fields["x_stride"], fields["x_size"])  # no two to one place
@@ -293,7 +295,7 @@ class _Writer:
 
     # ---------------------------------------------------------------------- GEMM and ALU
 
-    def _compute(self, kind: type[LoopInstruction]) -> None:
+    def _compute(self, kind: type[Any]) -> None:
         """Add an instruction with loops, if a legal one is found."""
         for most in _LIMITS:
             i, rows = self._drawn_loops(kind(**self._options(kind)), most)
@@ -301,7 +303,7 @@ class _Writer:
                 self._execute(i, rows)
                 break
 
-    def _options(self, kind: type[LoopInstruction]) -> dict[str, int]:
+    def _options(self, kind: type[Any]) -> dict[str, int]:
         """Draw the fields of an instruction that say what it computes."""
         if kind is Alu:
             op = AluOp(self.rng.choice([*AluOp]))
@@ -329,7 +331,7 @@ class _Writer:
         """Draw loops and micro-ops whose operands stay within the windows."""
         count = self._integer(1, min(most, self.capabilities.micro_op_depth(self.config)))
         extents = {"out": self._integer(1, most), "in": self._integer(1, most)}
-        drawn = {f"iter_{loop}": extent for loop, extent in extents.items()}
+        drawn: dict[str, Any] = {f"iter_{loop}": extent for loop, extent in extents.items()}
         rows = np.zeros((count, len(OPERANDS)), np.int64)
         for operand, memory in operands(i).items():
             room = len(window := self.windows[memory])

@@ -228,8 +228,8 @@ class _System(SoCCore):  # type: ignore[misc]
             "r": ("id", "last"),
         }
         for bus, prefix, sides, more in (
-            (slave, "s_axi", "io", {}),
-            (master, "m_axi", "oi", master_fields),
+            (slave, "s_axi", ("i", "o"), {}),
+            (master, "m_axi", ("o", "i"), master_fields),
         ):
             for name, fields in _CHANNELS.items():
                 channel = getattr(bus, name)

@@ -88,16 +88,15 @@ class VirtualBoard:
 
     # ------------------------------------------------------------- interface of pynq
 
-    def allocate(self, shape: Any, dtype: Any = "u4", *, cacheable: int = 0) -> VirtualBuffer:
+    def allocate(self, shape: Any, dtype: Any = "u4", *, cacheable: int = 0) -> Any:
         """Return contiguous cached memory, like ``pynq.allocate``, which also needs a bitstream."""
         if self.programmed is None:
             raise RuntimeError("Overlay is not downloaded")
         nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
         block = self.dram.alloc(nbytes)
         self.blocks[block.address] = block
-        garbage = np.full(nbytes, _GARBAGE, np.uint8)
-        buffer: VirtualBuffer = garbage.view(dtype).reshape(shape).view(VirtualBuffer)
-        buffer.attach(self, block, block.address)
+        garbage = np.full(nbytes, _GARBAGE, np.uint8).view(dtype)
+        buffer = VirtualBuffer.of(garbage, shape, self, block, block.address)
         buffer.flush()
         return buffer
 
