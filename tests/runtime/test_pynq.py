@@ -170,7 +170,7 @@ def test_nothing_is_touched_before_a_bitstream_is_there():
     with pytest.raises(DeviceError, match="no bitstream"):
         PynqDevice(accelerator).alloc(16)
     with pytest.raises(DeviceError, match="no bitstream"):
-        accelerator.launch(4096, 1, 1.0)
+        accelerator.launch(4096, 1, 1.0, pinned=0, since=-1, generation=0)
 
 
 def test_refused_programming_leaves_no_bitstream_and_can_be_repeated(tmp_path):
