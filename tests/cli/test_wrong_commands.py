@@ -21,7 +21,7 @@ def test_a_wrong_line_ends_at_once_and_says_why(seed):
     ("mistake", "line"),
     [
         ("wrong_file", "board bench ."),  # a name that cannot be encoded for the network
-        ("wrong_text", f"bitstream add data.npz --id {'x' * 3000}"),
+        ("wrong_text", f"bitstream info {'x' * 3000}"),
         ("nothing_required", "list"),
         ("wrong_number", "report trace --window 9:3"),
         ("wrong_number", f"sweep --json --jobs {'1' * 40}"),  # more than a semaphore counts
@@ -44,7 +44,7 @@ def test_every_command_and_every_mistake_is_drawn():
 
 MAKING = {
     "chat", "demo", "flash", "fetch", "report trace", "hardware build", "hardware write",
-    "board serve", "board virtual pynq", "board virtual ulx3s", "bitstream add",
+    "board serve", "board virtual pynq", "board virtual ulx3s",
 }  # fmt: skip
 """Commands that make, send or serve something."""
 

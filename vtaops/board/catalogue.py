@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vtaops.base.cache import cache_directory, make_private, store, trusted
+from vtaops.base.cache import cache_directory, make_private, trusted
 from vtaops.base.data import data_directory
 from vtaops.base.errors import DeviceError
 from vtaops.base.files import is_file
@@ -148,7 +148,9 @@ class Catalogue:
             users can write to the cache. Nothing is kept then.
         """
         entry = self._published(name)
-        path = self._own(self.path(entry))
+        path = self.path(entry)
+        if not make_private(self.cache):
+            raise DeviceError(_others(self.cache))
         if trusted(path):
             with suppress(DeviceError):  # damaged: download it again
                 _check_file(entry, path)
@@ -156,19 +158,6 @@ class Catalogue:
         most = entry.nbytes or MAX_BYTES
         download(entry.url, path, sha256=entry.sha256, max_bytes=most, timeout=timeout)
         return path
-
-    def add(self, file: Path, name: str) -> Entry:
-        """Copy the file of a known bitstream to the cache.
-
-        Raises
-        ------
-        DeviceError
-            If the file is not this bitstream, or other users can write to the cache.
-        """
-        entry = self._published(name)
-        _check_file(entry, file)
-        store(file.read_bytes(), self._own(self.path(entry)))
-        return entry
 
     def _published(self, name: str) -> Entry:
         """Return an entry with a checksum."""
@@ -179,12 +168,6 @@ class Catalogue:
                 "BOARD --bitstream FILE.bit"
             )
         return entry
-
-    def _own(self, path: Path) -> Path:
-        """Return a path of the cache, which is made; only this user and root may write to it."""
-        if not make_private(self.cache):
-            raise DeviceError(_others(self.cache))
-        return path
 
 
 def _others(path: Path) -> str:

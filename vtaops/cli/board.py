@@ -47,24 +47,6 @@ ULX3S = "ulx3s:"
 # --------------------------------------------------------------------------- bitstreams
 
 
-@bitstream_app.command(cls=Command)
-def add(
-    file: Annotated[Path, Argument(help="A .bit file.")],
-    *,
-    name: Annotated[str, Option("--id", help="Id of the bitstream (vtaops list bitstreams).")],
-) -> None:
-    """Put the file of a known bitstream into the cache; its checksum must match.
-
-    A bitstream of your own needs no id: vtaops flash takes its file.
-
-    Example: vtaops bitstream add 1x16_i8w8a32_15_15_18_17.bit --id pynq-hls-1x16
-    """
-    from vtaops.board.catalogue import Catalogue
-
-    added = Catalogue().add(file, name)
-    say(f"{added.id} is in the cache, and intact")
-
-
 @bitstream_app.command()
 def info(
     file: Annotated[
