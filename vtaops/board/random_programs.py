@@ -184,7 +184,7 @@ class _Writer:
         kinds = [kind for kind in known for _ in range(_SHARES.get(kind, 1))]
         kind = kinds[self.rng.integers(len(kinds))]
         if kind is Load:
-            often = Memory.INP, Memory.WGT, Memory.WGT
+            often = Memory.INP, Memory.INP, Memory.WGT, Memory.WGT
             self._load(Memory(self.rng.choice([*self.sources, *often])), before)
         elif kind is Store:
             self._move(Store(memory=Memory.OUT), self.out, target)
@@ -242,7 +242,7 @@ class _Writer:
                 self.current[access.elements] = isinstance(i, LoopInstruction) and not i.reset
 
     def _wait(self, place: int, unit: Unit, before: int) -> None:
-        """Let an instruction wait for another unit's, which is at a place before it."""
+        """Let an instruction, or one right before it, wait for another unit's at a place before."""
         instructions = self.builder.instructions
         own = instructions[place].unit
         if unit == Unit.COMPUTE:
@@ -250,6 +250,9 @@ class _Writer:
         if before > self.waited[unit, own]:
             self.waited[unit, own] = before
             push, pop = ("push_next", "pop_prev") if unit < own else ("push_prev", "pop_next")
+            earlier = instructions[place - 1]  # mostly a LOAD of its micro-ops
+            free = before < place - 1 and earlier.unit == own and not getattr(earlier, pop)
+            place -= free and self._chance(0.2)
             instructions[before] = replace(instructions[before], **{push: 1})
             instructions[place] = replace(instructions[place], **{pop: 1})
 
@@ -314,7 +317,7 @@ class _Writer:
             return {"alu_op": op, "use_imm": 1, "imm": self._immediate(op)}
         if kind is Pool:
             return self._fields("tiles", "overwrite")
-        if kind is Gemm and self._chance(0.2):
+        if kind is Gemm and self._chance(0.1):
             return {"reset": 1}
         return self._fields("overwrite") if self.config.has(Extension.OVERWRITE) else {}
 
