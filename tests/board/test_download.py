@@ -17,7 +17,6 @@ from vtaops.board.download import download
 from vtaops.cli import app
 from vtaops.errors import DeviceError
 from vtaops.hardware.registers import RegisterMap
-from vtaops.machine.config import ISA_VERSION
 
 CONTENT = bit_file().to_bytes()
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
@@ -108,9 +107,7 @@ def no_proxy(monkeypatch):
 
 
 def entry(url, board="pynq", sha256=DIGEST):
-    return Entry(
-        "own", board, "pynq", ISA_VERSION, RegisterMap.HLS, sha256, "here", "", url, len(CONTENT)
-    )
+    return Entry("own", board, "pynq", RegisterMap.HLS, sha256, "here", "", url, len(CONTENT))
 
 
 def catalogue(folder, known):
@@ -202,7 +199,7 @@ def test_what_is_not_published_says_how_it_is_built(tmp_path):
 
 def test_published_bitstreams_have_an_address_and_a_size(tmp_path):
     published = [e for e in Catalogue(tmp_path).entries.values() if e.url]
-    assert {e.id for e in published} == {"pynq-hls-1x16", "pynq-hls-1x16-v1", "pynq-hls-4x8-v1"}
+    assert {e.id for e in published} == {"pynq-hls-1x16"}
     for e in published:
         assert e.url.startswith("https://")
         assert e.nbytes == 4045671

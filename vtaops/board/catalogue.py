@@ -21,7 +21,7 @@ from vtaops.base.files import is_file
 from vtaops.board.bitfile import MAX_BYTES, check_part, read_bit_file
 from vtaops.board.download import download
 from vtaops.hardware.registers import RegisterMap
-from vtaops.machine.config import ISA_VERSION, TARGETS, HardwareConfig
+from vtaops.machine.config import TARGETS, HardwareConfig
 
 UNKNOWN = "unknown"
 """Checksum of an entry that says how to build a bitstream of which no file is published."""
@@ -39,8 +39,6 @@ class Entry:
         Key of `vtaops.machine.config.TARGETS`.
     config : str
         Name of the hardware configuration.
-    hw_version : str
-        Instruction set version that it decodes.
     register_map : RegisterMap
         Register map of the design.
     sha256 : str
@@ -58,7 +56,6 @@ class Entry:
     id: str
     board: str
     config: str
-    hw_version: str
     register_map: RegisterMap
     sha256: str
     source: str
@@ -109,14 +106,9 @@ class Catalogue:
         ------
         DeviceError
             If no file of it is published, it is not in the cache, other users could have written
-            it, it has another checksum or is for another board, or vtaops does not encode its
-            instruction set.
+            it, or it has another checksum or is for another board.
         """
         entry = self._published(name)
-        if entry.hw_version != ISA_VERSION:
-            raise DeviceError(
-                f"{name} decodes instruction set {entry.hw_version}; vtaops encodes {ISA_VERSION}"
-            )
         path = self.path(entry)
         if not is_file(path):
             raise DeviceError(f"{name} is not in the cache; get it: vtaops fetch {name}")

@@ -261,19 +261,20 @@ class _Run(threading.Thread):
             self.join(0.01)
 
 
+_NO_RUN = SimpleNamespace(finished=False, error=None, is_alive=lambda: False, end=lambda: None)
+
+
 class _ModelledLogic(_Logic):
     """Registers that start runs of the functional simulator."""
-
-    _run: _Run | None = None
 
     def __init__(self, board: VirtualBoard) -> None:
         self._board = board
         self._values: dict[int, int] = {}
+        self._run: Any = _NO_RUN
 
     def reset(self) -> None:
-        if self._run is not None:
-            self._run.end()
-        self._values, self._run = {}, None
+        self._run.end()
+        self._values, self._run = {}, _NO_RUN
 
     def read(self, offset: int) -> int:
         return self._values.get(offset, 0)
@@ -283,15 +284,11 @@ class _ModelledLogic(_Logic):
 
     @property
     def _running(self) -> bool:
-        return self._run is not None and self._run.is_alive()
+        return bool(self._run.is_alive())
 
     @property
     def _finished(self) -> bool:
-        return self._run is not None and not self._running and self._run.finished
-
-    @property
-    def _error(self) -> DeviceError | None:
-        return None if self._run is None else self._run.error
+        return not self._running and self._run.finished
 
     def _launch(self, address: int, count: int) -> None:
         self._run = _Run(self._board, self._values[address], self._values[count])
@@ -306,7 +303,7 @@ class _HlsLogic(_ModelledLogic):
         if offset == 2 * REGISTER_PAGE + HlsRegisters.COMPUTE_DONE:
             return int(self._finished)
         if offset == HlsRegisters.CONTROL:
-            busy = self._running or self._error is not None
+            busy = self._running or self._run.error is not None
             return HlsRegisters.START if busy else HlsRegisters.IDLE
         return super().read(offset)
 
@@ -317,7 +314,7 @@ class _HlsLogic(_ModelledLogic):
         )
         if fetch & HlsRegisters.START and all(x & HlsRegisters.AUTO_RESTART for x in others):
             self._values[HlsRegisters.CONTROL] = 0
-            if not self._running and self._error is None:
+            if not self._running and self._run.error is None:
                 self._launch(HlsRegisters.FETCH_ADDRESS, HlsRegisters.FETCH_COUNT)
 
 
@@ -326,13 +323,13 @@ class _RtlLogic(_ModelledLogic):
 
     def read(self, offset: int) -> int:
         if offset == RtlRegisters.CONTROL:
-            quiet = not (self._running or isinstance(self._error, DeviceTimeout))
+            quiet = not (self._running or isinstance(self._run.error, DeviceTimeout))
             running = RtlRegisters.RUNNING * self._running
             return running | RtlRegisters.FINISHED * self._finished | RtlRegisters.QUIET * quiet
-        deadlock = isinstance(self._error, DeadlockError)
+        deadlock = isinstance(self._run.error, DeadlockError)
         if offset == RtlRegisters.FAULTS:
-            hang = isinstance(self._error, DeviceTimeout)
-            return int(self._error is not None and not deadlock and not hang)
+            hang = isinstance(self._run.error, DeviceTimeout)
+            return int(self._run.error is not None and not deadlock and not hang)
         if offset == RtlRegisters.TOKENS:
             return 0b10 * deadlock
         return super().read(offset)

@@ -176,9 +176,9 @@ def _bitstreams() -> Listing:
         here, sha256 = catalogue.path(e).is_file(), e.sha256
         known = sha256 if sha256 == UNKNOWN else sha256[:12]
         cached = "yes" if here else "no (fetch it)" if e.url else "no (build it)"
-        rows.append((e.id, e.board, e.hw_version, e.register_map.value, known, cached))
+        rows.append((e.id, e.board, e.register_map.value, known, cached))
         data.append({**asdict(e), "in_cache": here})
-    columns = _texts("id", "board", "isa", "registers", "sha256", "in cache")
+    columns = _texts("id", "board", "registers", "sha256", "in cache")
     return "Bitstreams", columns, rows, data
 
 
