@@ -41,7 +41,6 @@ LONG = (
     "tests/board/test_network.py",
     "tests/documents/test_c_snippets.py",
     "tests/board/test_netlist.py",
-    "tests/session/test_calibration.py",
 )
 """Files with single tests of several seconds."""
 

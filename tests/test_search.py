@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 import vtaops
 from trials.boards import serving
+from trials.faults import Fault
 from vtaops import Conv2d, Gemm, HardwareConfig, Session, Tiling
-from vtaops.board import Fault
 from vtaops.board.measure import measure
 from vtaops.cli import app
 from vtaops.compiler import search

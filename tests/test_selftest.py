@@ -10,7 +10,7 @@ import pytest
 from helpers.checks import broken_rule
 from helpers.upstream import UpstreamSimulator
 
-from vtaops import Conv2d, HardwareConfig, Program
+from vtaops import Conv2d, HardwareConfig
 from vtaops.board.selftest import make, planned_checks
 from vtaops.errors import DeviceError, VerificationError
 from vtaops.machine.capabilities import FULL, HLS_2020
@@ -117,22 +117,18 @@ def no_product(step):
 
 
 @pytest.mark.parametrize("spoiled", [no_acc_padding, no_product])
-def test_a_failure_names_the_place_and_the_program(spoiled, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+def test_a_failure_names_the_place(spoiled):
     with Wrong(spoiled) as device:
         planned = planned_checks(device, operators=1, programs=12, seed=3, layers=False)
         failed = [check for check in map(make, planned) if check.passed is False]
         details = [c.detail for c in failed if c.name.startswith("random program")]
         assert len(details) > 3
         for detail in details:
-            found = re.search(
-                r"the first at (\[.*?\]): (-?\d+) in place of (-?\d+); the program is (\S+\.vta)",
-                detail,
-            )
+            found = re.search(r"the first at (\[.*?\]): (-?\d+) in place of (-?\d+)$", detail)
             assert found, detail
-            place, got, right, path = found.groups()
+            place, got, right = found.groups()
             assert got != right
-            assert len(ast.literal_eval(place)) == len(Program.load(path).outputs[0].shape)
+            assert len(ast.literal_eval(place)) == 3  # a tile, a row, a column
 
 
 def test_refusals_name_the_way_out():

@@ -69,7 +69,8 @@ def count_accesses(program: Program) -> Accesses:
     Parameters
     ----------
     program : Program
-        A verified program; if its units race, the counts depend on timing.
+        A verified program. If a LOAD writes the tile beside the last one read, which is then read
+        again, the counts depend on timing.
     """
     return _Counter(program).run()
 

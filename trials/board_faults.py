@@ -14,11 +14,10 @@ from collections import Counter, defaultdict
 import numpy as np
 
 from trials.campaign import Campaign, Result
+from trials.faults import Fault, Faults, FaultyServer, FaultyVirtualBoard
 from vtaops import Conv2d, Gemm, HardwareConfig, Session, VTAError
-from vtaops.board import BitFile, Fault, Faults
+from vtaops.board import BitFile
 from vtaops.board.pynq import Accelerator
-from vtaops.board.server import BoardServer
-from vtaops.board.virtual import VirtualBoard
 from vtaops.hardware.registers import RegisterMap
 from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.runtime.remote import RemoteDevice
@@ -61,8 +60,10 @@ class Bench:
         self.numbers = np.random.default_rng(seed)
         self.faults = Faults()
         config = HardwareConfig.load("pynq")
-        accelerator = Accelerator(config, design, VirtualBoard(config, design, self.faults))
-        self.server = BoardServer(accelerator, port=0, faults=self.faults)
+        accelerator = Accelerator(
+            config, design, FaultyVirtualBoard(config, design, faults=self.faults)
+        )
+        self.server = FaultyServer(accelerator, port=0, faults=self.faults)
         self.bitstream = BitFile(
             "vta", "7z020clg484", "2026/01/01", "0:00:00", bytes.fromhex("aa995566") * 64
         ).to_bytes()

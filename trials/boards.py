@@ -6,11 +6,10 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from trials.faults import Faults, FaultyServer, FaultyVirtualBoard
 from vtaops import Conv2d, HardwareConfig
-from vtaops.board import BitFile, Faults
+from vtaops.board import BitFile
 from vtaops.board.pynq import Accelerator
-from vtaops.board.server import BoardServer
-from vtaops.board.virtual import VirtualBoard
 from vtaops.hardware.registers import RegisterMap
 from vtaops.ops.reference import evaluate, random_arguments
 
@@ -27,7 +26,7 @@ def bit_file(part: str = "7z020clg484", words: int = 1000) -> BitFile:
 
 def programmed(tmp_path, design=RegisterMap.HLS, config=CONFIG, **options):
     """Return a virtual board and its accelerator, programmed."""
-    board = VirtualBoard(config, design)
+    board = FaultyVirtualBoard(config, design, faults=Faults())
     accelerator = Accelerator(config, design, board, **options)
     path = tmp_path / "vta.bit"
     path.write_bytes(bit_file().to_bytes())
@@ -39,9 +38,9 @@ def programmed(tmp_path, design=RegisterMap.HLS, config=CONFIG, **options):
 def serving(*, design=RegisterMap.HLS, flashed=True, config=CONFIG, simulator="fsim", **options):
     """Serve a virtual board on a free port; yields the server, with `board` and `faults`."""
     faults = Faults()
-    board = VirtualBoard(config, design, faults, simulator)
+    board = FaultyVirtualBoard(config, design, simulator, faults=faults)
     accelerator = Accelerator(config, design, board)
-    with BoardServer(accelerator, port=0, faults=faults, **options) as server:
+    with FaultyServer(accelerator, port=0, faults=faults, **options) as server:
         server.board = board
         if flashed:
             server.program(bit_file().to_bytes())

@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from trials.boards import bit_file, serving
+from vtaops.base.cache import store
 from vtaops.board import catalogue as catalogue_file
 from vtaops.board.bitfile import BitFile, check_part, die, parse_bit_file, read_bit_file
 from vtaops.board.catalogue import UNKNOWN, Catalogue, Entry
 from vtaops.board.selftest import PUBLISHED_MS
 from vtaops.cli import app
 from vtaops.errors import ConfigError, DeviceError
-from vtaops.hardware.registers import HlsRegisters, RegisterMap
-from vtaops.machine.config import ISA_VERSION, TARGETS
+from vtaops.hardware.registers import RegisterMap
+from vtaops.machine.config import TARGETS
 
 UPSTREAM = "0b24cdf9001d349512ab5fb34a0639056c87c8438dc3bce45be892ae43faf568"
 
@@ -42,7 +43,6 @@ def test_header_of_a_bit_file_written_by_hand():
     assert parsed == BitFile("vta;UserID=", "7z020clg484", "2020/06/30", "18:11:16", data)
     assert parsed.to_bytes() == content
     assert parsed.die == "7z020"
-    assert parsed.to_bin() == b"\xff" * 8 + b"\x66\x55\x99\xaa" + b"\x04\x03\x02\x01"
 
 
 @given(st.integers(0, 400), st.integers(1, 255))
@@ -118,10 +118,13 @@ def known(tmp_path, file):
     """A catalogue that knows the file."""
     made = Catalogue(tmp_path / "cache")
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    made.entries["own"] = Entry(
-        "own", "pynq", "pynq", ISA_VERSION, RegisterMap.RTL, digest, "made here"
-    )
+    made.entries["own"] = Entry("own", "pynq", "pynq", RegisterMap.RTL, digest, "made here")
     return made
+
+
+def put(file, catalogue, name):
+    """Put the file of a bitstream into a cache, as a download does."""
+    store(file.read_bytes(), catalogue.path(catalogue.entry(name)))
 
 
 def test_the_manifest_is_consistent(tmp_path):
@@ -137,7 +140,7 @@ def test_the_manifest_is_consistent(tmp_path):
 
 
 def test_added_files_are_found_again_and_checked(known, file):
-    known.add(file, "own")
+    put(file, known, "own")
     path = known.verify("own")
     assert path.read_bytes() == file.read_bytes()
     path.write_bytes(path.read_bytes()[:-1] + b"?")
@@ -148,13 +151,11 @@ def test_added_files_are_found_again_and_checked(known, file):
         known.verify("own")
 
 
-def test_a_file_with_another_checksum_is_not_added(tmp_path, file):
+def test_a_file_with_another_checksum_is_refused(tmp_path, file):
     catalogue = Catalogue(tmp_path / "cache")
+    put(file, catalogue, "pynq-hls-1x16")
     with pytest.raises(DeviceError, match=f"that of pynq-hls-1x16 is {UPSTREAM}"):
-        catalogue.add(file, "pynq-hls-1x16")
-    with pytest.raises(DeviceError, match="no file of pynq-rtl-1x16 is published"):
-        catalogue.add(file, "pynq-rtl-1x16")
-    assert not (tmp_path / "cache").exists()
+        catalogue.verify("pynq-hls-1x16")
 
 
 @pytest.mark.parametrize(
@@ -162,7 +163,6 @@ def test_a_file_with_another_checksum_is_not_added(tmp_path, file):
     [
         ("pynq-rtl-1x16", "no file of pynq-rtl-1x16 is published"),
         ("pynq-hls-1x16", "not in the cache"),
-        ("pynq-hls-4x8-v1", "decodes instruction set 0.0.1"),
         ("nothing", "known ids"),
     ],
 )
@@ -179,7 +179,7 @@ def test_a_list_in_the_cache_adds_nothing_to_what_is_shipped(tmp_path):
 
 
 def test_a_cache_that_others_can_write_is_neither_read_nor_written(known, file):
-    known.add(file, "own")
+    put(file, known, "own")
     path = known.verify("own")
     assert not (known.cache.stat().st_mode | path.stat().st_mode) & 0o077
     path.chmod(0o666)
@@ -189,7 +189,6 @@ def test_a_cache_that_others_can_write_is_neither_read_nor_written(known, file):
     known.cache.chmod(0o777)
     for use in (
         lambda: known.verify("own"),
-        lambda: known.add(file, "own"),
         lambda: known.fetch("pynq-hls-1x16"),
     ):
         with pytest.raises(DeviceError, match="other users can write it"):
@@ -230,7 +229,7 @@ def test_bitstreams_are_listed(run, file, monkeypatch):
     assert {"pynq-hls-1x16": False}.items() <= {e["id"]: e["in_cache"] for e in listed}.items()
     assert "pynq-hls-1x16" in run("list", "bitstreams")
     publish(monkeypatch, file)
-    Catalogue().add(file, "pynq-rtl-1x16")
+    put(file, Catalogue(), "pynq-rtl-1x16")
     listed = json.loads(run("list", "bitstreams", "--json"))
     assert {"pynq-rtl-1x16": True}.items() <= {e["id"]: e["in_cache"] for e in listed}.items()
 
@@ -239,7 +238,7 @@ def test_flash_a_board(run, file, monkeypatch):
     with serving(flashed=False) as server:
         assert "built 2020/06/30" in run("flash", server.address, "--bitstream", file)
         publish(monkeypatch, file)
-        Catalogue().add(file, "pynq-rtl-1x16")
+        put(file, Catalogue(), "pynq-rtl-1x16")
         with pytest.raises(ConfigError, match=r"started for .* and hls"):
             run("flash", server.address, "--bitstream", "pynq-rtl-1x16")
         with pytest.raises(DeviceError, match="not in the cache"):
@@ -261,7 +260,7 @@ def test_the_acceptance_test_passes_and_notices_a_wrong_board(run, monkeypatch):
         command += ("--operators", 4, "--programs", 3, "--seed", 5)
         report = json.loads(run(*command))
         assert report["seed"] == 5
-        assert len(report["checks"]) == 4 + 1 + 10 + 2 + 1 + 4 + 3
+        assert len(report["checks"]) == 4 + 10 + 2 + 1 + 4 + 3
         assert all(check["passed"] for check in report["checks"])
         assert report["checks"][-1]["name"] == "random program 2 of seed 5"
 
@@ -275,7 +274,7 @@ def test_the_acceptance_test_passes_and_notices_a_wrong_board(run, monkeypatch):
         original = PynqDevice.read_at
         monkeypatch.setattr(PynqDevice, "read_at", wrong)
         checks = json.loads(run(*command, code=1))["checks"]
-        assert {check["name"] for check in checks if check["passed"]} == {"registers after a run"}
+        assert not [check for check in checks if check["passed"]]
 
 
 def test_what_upstreams_bitstream_lacks_is_skipped(run, monkeypatch):
@@ -284,17 +283,7 @@ def test_what_upstreams_bitstream_lacks_is_skipped(run, monkeypatch):
         command = ("board", "test", server.address, "--operators", 0)
         output = run(*command, "--programs", 6)
     assert "skipped ALU MUL with an immediate" in output
-    assert "21 passed, 0 failed, 2 skipped; seed 0" in output
-
-
-def test_registers_that_do_not_hold_what_was_written_are_named(run, monkeypatch):
-    monkeypatch.setattr("vtaops.board.selftest._fits", lambda name: False)
-    values = HlsRegisters.values
-    monkeypatch.setattr(HlsRegisters, "values", lambda self: {**values(self), "fetch count": 1})
-    with serving() as server:
-        command = ("board", "test", server.address, "--operators", 0)
-        output = run(*command, "--programs", 0, code=1)
-    assert "FAILED  registers after a run: fetch count is 1, not 6" in output
+    assert "20 passed, 0 failed, 2 skipped; seed 0" in output
 
 
 def test_a_board_that_dies_ends_the_test(run, monkeypatch):

@@ -17,7 +17,6 @@ from vtaops.board.download import download
 from vtaops.cli import app
 from vtaops.errors import DeviceError
 from vtaops.hardware.registers import RegisterMap
-from vtaops.machine.config import ISA_VERSION
 
 CONTENT = bit_file().to_bytes()
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
@@ -108,9 +107,7 @@ def no_proxy(monkeypatch):
 
 
 def entry(url, board="pynq", sha256=DIGEST):
-    return Entry(
-        "own", board, "pynq", ISA_VERSION, RegisterMap.HLS, sha256, "here", "", url, len(CONTENT)
-    )
+    return Entry("own", board, "pynq", RegisterMap.HLS, sha256, "here", "", url, len(CONTENT))
 
 
 def catalogue(folder, known):
@@ -145,7 +142,7 @@ def test_a_damaged_file_in_the_cache_is_fetched_again(site, tmp_path):
     cache = catalogue(tmp_path, entry(f"{site}/moved"))
     path = cache.fetch("own")
     path.write_bytes(CONTENT[:-1])
-    with pytest.raises(DeviceError, match=r"corrupted; remove it and get it again: .* fetch own"):
+    with pytest.raises(DeviceError, match="corrupted"):
         cache.verify("own")
     assert cache.fetch("own").read_bytes() == CONTENT
 
@@ -153,14 +150,14 @@ def test_a_damaged_file_in_the_cache_is_fetched_again(site, tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("nothing", "the server answers 404"),
+        ("nothing", "cannot download .*HTTP Error 404"),
         ("damaged", rf"not {DIGEST}: .* nothing was kept"),
-        ("truncated", rf"ended after 1000 of {len(CONTENT)} bytes"),
-        ("endless", rf"bytes or more; at most {len(CONTENT)} were"),
-        ("away", "the server answers 302"),
-        ("circle", "the server answers 302 .*redirect"),
-        ("malformed", "the download broke after 0 bytes"),
-        ("nowhere", "the download broke after 0 bytes .*Invalid IPv6"),
+        ("truncated", rf"not {DIGEST}: .* it was cut"),
+        ("endless", rf"more than the {len(CONTENT)} bytes that were expected"),
+        ("away", "HTTP Error 302"),
+        ("circle", "HTTP Error 302.*redirect"),
+        ("malformed", "cannot download .*"),
+        ("nowhere", "cannot download .*Invalid IPv6"),
     ],
 )
 def test_what_servers_may_do(site, tmp_path, name, message):
@@ -176,7 +173,7 @@ def test_a_file_that_says_it_is_too_large_is_not_read(site, tmp_path):
 
 @pytest.mark.parametrize("name", ["stalled", "dripping"])
 def test_a_slow_server_is_a_timeout(site, tmp_path, name):
-    with refused(tmp_path, "timed out after"):
+    with refused(tmp_path, "timed out"):
         download(
             f"{site}/{name}",
             tmp_path / "x.bit",
@@ -187,7 +184,7 @@ def test_a_slow_server_is_a_timeout(site, tmp_path, name):
 
 
 def test_without_a_network_the_message_asks_for_one(tmp_path):
-    with refused(tmp_path, r"cannot reach http://127\.0\.0\.1:1/x .*is this machine online"):
+    with refused(tmp_path, r"cannot download http://127\.0\.0\.1:1/x: .*refused"):
         catalogue(tmp_path, entry("http://127.0.0.1:1/x")).fetch("own")
 
 
@@ -202,7 +199,7 @@ def test_what_is_not_published_says_how_it_is_built(tmp_path):
 
 def test_published_bitstreams_have_an_address_and_a_size(tmp_path):
     published = [e for e in Catalogue(tmp_path).entries.values() if e.url]
-    assert {e.id for e in published} == {"pynq-hls-1x16", "pynq-hls-1x16-v1", "pynq-hls-4x8-v1"}
+    assert {e.id for e in published} == {"pynq-hls-1x16"}
     for e in published:
         assert e.url.startswith("https://")
         assert e.nbytes == 4045671

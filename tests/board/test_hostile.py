@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import os
-import re
 import signal
-import socket
 import struct
-import subprocess
 import sys
 import threading
 import time
@@ -17,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from helpers.processes import spawned, until
+from helpers.processes import spawned
 from helpers.tsim_support import needs_tools
 from hypothesis import given, settings
 
@@ -25,7 +20,6 @@ from trials.boards import ARRAYS, CONFIG, EXPECTED, OP, serving
 from trials.hostile_clients import JSON, SECRET, fuzz_requests, message, raw
 from vtaops import Session, VTAError
 from vtaops.base.errors import ConfigError
-from vtaops.board.log import LINE_BYTES, DroppingHandler
 from vtaops.board.server import Limits
 from vtaops.errors import DeviceError, DeviceTimeout
 from vtaops.hardware.registers import RegisterMap
@@ -40,7 +34,6 @@ from vtaops.runtime.wire import (
     Connection,
     ConnectionLost,
     encode,
-    parse_address,
 )
 
 
@@ -138,46 +131,6 @@ def test_a_process_ends_when_it_is_told_during_a_run():
 
 
 # ---------------------------------------------------------------------------- log and logins
-
-
-def test_a_server_whose_log_nobody_reads_serves_and_ends(tmp_path):
-    """Each connection is a line, and the pipe takes forty of the hundred."""
-    secret = tmp_path / "secret"
-    secret.write_bytes(SECRET)
-    words = ["--port", "0", "--programmed", "--secret-file", str(secret)]
-    command = [sys.executable, "-m", "vtaops.board", "virtual", *words]
-    with spawned(command, stderr=subprocess.PIPE) as process:
-        fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, 8192)
-        address = process.stdout.readline().split()[-1]
-        for _ in range(100):
-            with socket.create_connection(parse_address(address)) as stream:
-                stream.sendall(b"GET / HTTP/1.1\r\n" * 3)
-        for _ in range(10):  # two more than there are sessions
-            with RemoteDevice(address, secret=SECRET, timeout=5) as device:
-                until(lambda: device.info()["sessions"] == 1)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
-        lines = process.stderr.read().splitlines()
-    assert 20 < len(lines) < 100
-    assert all(re.search(r" vtaops\.board: 127\.0\.0\.1:\d+ ended: ", line) for line in lines)
-
-
-def test_dropped_lines_are_counted_and_lines_are_short():
-    reader, writer = os.pipe()
-    os.set_blocking(reader, False)
-    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 2 * LINE_BYTES)
-    log = logging.Logger("x")
-    log.addHandler(DroppingHandler(writer))
-    for _ in range(5):
-        log.info("a" * 10_000)
-    assert len(os.read(reader, 1 << 16)) == 2 * LINE_BYTES
-    log.info("\x1b[2J")
-    assert os.read(reader, 1 << 16) == b"3 lines were dropped: nobody read them\n\\x1b[2J\n"
-    os.close(reader)
-    log.info("nobody is there")
-    os.close(writer)
-    log.info("nothing is there")
-    assert log.handlers[0].dropped == 2
 
 
 def test_wrong_secrets_are_slow_logged_and_delay_nobody_else(caplog):

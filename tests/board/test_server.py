@@ -23,13 +23,12 @@ from hypothesis import strategies as st
 
 import vtaops
 from trials.boards import ARRAYS, CONFIG, EXPECTED, OP, bit_file, serving
+from trials.faults import Fault
 from vtaops import Session
 from vtaops.base.errors import BufferLost, UnsupportedError
 from vtaops.base.progress import progress_listener
-from vtaops.board import Fault
-from vtaops.board.__main__ import main
 from vtaops.board.pynq import Accelerator, PynqDevice
-from vtaops.board.server import BlobCache, BoardServer, Limits
+from vtaops.board.server import BoardServer, Limits
 from vtaops.errors import ConfigError, DeviceError, DeviceTimeout
 from vtaops.graph import Convolution, Graph, Pad, Requantization
 from vtaops.hardware.registers import RegisterMap
@@ -143,20 +142,6 @@ def test_a_repeated_call_moves_only_activations(server):
         activations = sum(b.nbytes for b in program.inputs if b.name == "data")
         assert device.sent_bytes - before[0] == activations
         assert device.received_bytes - before[1] == program.outputs[0].nbytes
-
-
-def test_what_one_session_left_behind_need_not_travel_again(server):
-    sent = []
-    for _ in range(2):
-        with RemoteDevice(server.address) as device, Session(device) as session:
-            assert np.array_equal(session.run(OP, *ARRAYS), EXPECTED)
-            sent.append(device.sent_bytes)
-    parameters = sum(b.nbytes for b in session_program().inputs if b.name != "data")
-    assert sent[0] - sent[1] >= parameters
-
-
-def session_program():
-    return vtaops.compile(OP, CONFIG)
 
 
 def test_transfers_in_chunks_report_their_progress(server):
@@ -463,11 +448,9 @@ BAD_REQUESTS = [
     ({"op": "read", "buffer": MINE, "offset": 0, "nbytes": CHUNK_BYTES + 1}, b"", "at most"),
     ({"op": "read", "buffer": MINE, "offset": 90, "nbytes": 11}, b"", "exceed"),
     ({"op": "read", "buffer": MINE, "offset": -1, "nbytes": 1}, b"", "an integer in 0"),
-    ({"op": "write", "buffer": MINE, "offset": 90, "keep": True}, bytes(11), "exceed"),
-    ({"op": "write", "buffer": 1, "offset": 0, "keep": True}, b"", "no buffer"),
+    ({"op": "write", "buffer": MINE, "offset": 90}, bytes(11), "exceed"),
+    ({"op": "write", "buffer": 1, "offset": 0}, b"", "no buffer"),
     ({"op": "stats"}, b"x", "takes no payload"),
-    ({"op": "fill", "buffer": MINE, "offset": 0, "sha256": "../../x"}, b"", None),
-    ({"op": "fill", "buffer": MINE, "offset": 0, "sha256": "0" * 64}, b"", None),
     ({"op": "launch", "address": 0, "count": 1, "timeout": 1.0, **AGAIN}, b"", "one buffer"),
     ({"op": "launch", "address": 0, "count": 1, "timeout": 1e9, **AGAIN}, b"", "at most"),
     (
@@ -601,17 +584,6 @@ def test_a_login_that_does_not_come_ends_in_time():
                 pass  # until the server closes
 
 
-def test_a_cache_keeps_what_was_used_last():
-    cache = BlobCache(10)
-    cache.put("a", b"12345")
-    cache.put("b", b"12345")
-    assert cache.get("a") == b"12345"
-    cache.put("c", b"1")
-    assert (cache.get("b"), cache.get("a"), cache.get("c")) == (None, b"12345", b"1")
-    cache.put("d", b"x" * 11)
-    assert cache.get("d") is None
-
-
 def test_deadlines_are_for_whole_messages():
     left, right = socket.socketpair(socket.AF_UNIX)
     with left, right:
@@ -662,22 +634,6 @@ def test_the_server_runs_in_a_process_of_its_own_and_ends_when_told(tmp_path):
         finally:
             process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
-
-
-def test_faults_can_be_asked_for_on_the_command_line(tmp_path, capsys):
-    command = [sys.executable, "-m", "vtaops.board", "virtual", "--port", "0", "--programmed"]
-    command += ["--fault", "refuse-programming", "--fault", "late-done"]
-    with spawned(command) as process:
-        with RemoteDevice(process.stdout.readline().split()[-1]) as device:
-            assert device.info()["programmed"] is True  # the fault came after the start
-            with pytest.raises(DeviceError, match="cannot program the logic"):
-                device.program(bit_file().to_bytes(), "hls")
-            assert device.info()["programmed"] is False
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
-    with pytest.raises(SystemExit):
-        main(["virtual", "--fault", "nothing"])
-    assert "invalid choice: 'nothing'" in capsys.readouterr().err
 
 
 def test_the_server_of_a_board_needs_neither_tvm_nor_the_simulator(tmp_path):

@@ -187,7 +187,7 @@ def test_a_build_writes_a_bitstream_and_what_it_is(tools, tmp_path):
     manifest = json.loads((board / "manifest.json").read_text())
     assert HardwareConfig.from_dict(manifest["config"]) == HardwareConfig.load("pynq")
     assert manifest["clocks_mhz"] == {"clk": 88.25}
-    assert manifest["cells"] == {"LUT": 70, "FF": 50, "BRAM36": 3.5, "DSP": 9}
+    assert manifest["cells"] == {"lut": 70, "ff": 50, "bram": 3.5, "dsp": 9, "uram": 0}
     assert {"vta.bit", "vta_zynq.v", "vta_pkg.sv", "gemm_core.sv"} <= manifest["sha256"].keys()
     said = {name: (tools / f"{name}.said").read_text() for name in PROGRAMS}
     assert f"--chipdb {tools}/xc7z020clg400.bin --json netlist.json" in said["nextpnr-xilinx"]
@@ -208,7 +208,7 @@ def test_a_design_that_is_too_slow_gives_no_bitstream(tools, tmp_path):
 def test_every_missing_tool_is_named_with_its_origin(tools, monkeypatch, tmp_path):
     config = HardwareConfig.load("pynq_ext")
     (tools / "fasm2frames").unlink()
-    with pytest.raises(DeviceError, match=r"missing:\n- the program fasm2frames: .*toolchain"):
+    with pytest.raises(DeviceError, match=r"missing:\n- fasm2frames: .*toolchain"):
         zynq.build_bitstream(config, tmp_path / "board")
     monkeypatch.setenv("PATH", str(tmp_path))
     for variable in FILES:

@@ -1,10 +1,7 @@
 """The driver for boards, against the virtual board in the same process."""
 
 import dataclasses
-import os
 import sys
-import tty
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,10 +9,9 @@ from helpers.program_builder import PROGRAMS
 
 import vtaops
 from trials.boards import ARRAYS, CONFIG, EXPECTED, OP, bit_file, programmed
+from trials.faults import Fault
 from vtaops import HardwareConfig, Session
 from vtaops.base.errors import BufferLost
-from vtaops.board import Fault
-from vtaops.board.interrupt import Interrupt
 from vtaops.board.pynq import Accelerator, PynqDevice
 from vtaops.board.virtual import VirtualBoard
 from vtaops.errors import DeviceError, DeviceTimeout, UnsupportedError
@@ -156,39 +152,6 @@ def test_a_moment_of_standstill_is_no_deadlock(tmp_path, monkeypatch):
     assert False in seen
 
 
-def test_the_end_of_a_run_is_waited_for_by_interrupt(tmp_path):
-    waited = []
-    line = SimpleNamespace(wait=waited.append)
-    board, accelerator = programmed(tmp_path, RegisterMap.RTL, interrupt=line)
-    with Session(PynqDevice(accelerator), timeout=0.05) as session:
-        assert np.array_equal(session.run(OP, *ARRAYS), EXPECTED)
-        board.faults.inject(Fault.HANG)
-        with pytest.raises(DeviceTimeout):
-            session.run(OP, *ARRAYS)
-    assert {*waited} == {0.01}
-
-
-def test_the_interrupt_of_the_logic_is_found_by_name(tmp_path):
-    ours, theirs = os.openpty()
-    tty.setraw(theirs)
-    for number, name in enumerate(("xadc", "fabric")):
-        (tmp_path / f"uio{number}").mkdir()
-        (tmp_path / f"uio{number}" / "name").write_text(f"{name}\n")
-    (tmp_path / "dev").mkdir()
-    (tmp_path / "dev" / "uio1").symlink_to(os.ttyname(theirs))
-    assert Interrupt.find(tmp_path / "dev") is None
-    line = Interrupt.find(tmp_path, tmp_path / "dev")
-    assert not line.wait(0)
-    os.write(ours, bytes(4))
-    assert line.wait(10)
-    written = b""
-    while len(written) < 8:  # a terminal may hand out each write by itself
-        written += os.read(ours, 8 - len(written))
-    assert written == b"\1\0\0\0" * 2  # unmasked before each
-    os.close(ours)
-    os.close(theirs)
-
-
 def test_upstreams_cores_run_into_the_timeout_where_they_cannot_tell(tmp_path):
     _, accelerator = programmed(tmp_path)
     device = PynqDevice(accelerator)
@@ -207,7 +170,7 @@ def test_nothing_is_touched_before_a_bitstream_is_there():
     with pytest.raises(DeviceError, match="no bitstream"):
         PynqDevice(accelerator).alloc(16)
     with pytest.raises(DeviceError, match="no bitstream"):
-        accelerator.launch(4096, 1, 1.0)
+        accelerator.launch(4096, 1, 1.0, pinned=0, since=-1, generation=0)
 
 
 def test_refused_programming_leaves_no_bitstream_and_can_be_repeated(tmp_path):

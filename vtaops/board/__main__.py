@@ -1,46 +1,35 @@
 """``python -m vtaops.board``: serve a board, or a virtual one, until it is interrupted.
 
-Needs only Python, NumPy and, on a board, PYNQ or the kernel module u-dma-buf. With typer installed,
-``vtaops board serve`` and ``vtaops board virtual pynq`` do the same.
+Needs only Python, NumPy and, on a board, PYNQ or memory that Linux leaves unused. With typer
+installed, ``vtaops board serve`` and ``vtaops board virtual pynq`` do the same.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
 import signal
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from vtaops.base.errors import VTAError
 from vtaops.board.bitfile import blank_bit_file, read_bit_file
-from vtaops.board.faults import Fault, Faults
-from vtaops.board.interrupt import Interrupt
-from vtaops.board.log import start_log
 from vtaops.board.pynq import DEFAULT_CLOCK_MHZ, Accelerator
-from vtaops.board.server import BoardServer, Limits
+from vtaops.board.server import BoardServer
 from vtaops.hardware.registers import RegisterMap
 from vtaops.machine.config import HardwareConfig
-from vtaops.runtime.arguments import as_seconds
 from vtaops.runtime.wire import DEFAULT_PORT, read_secret
-
-if TYPE_CHECKING:
-    from vtaops.board.linux import LinuxBoard
-    from vtaops.board.virtual import VirtualBoard
 
 _SIGNALS = {signal.SIGINT, signal.SIGTERM}
 
 
-PROGRAMS = {name: f"python -m vtaops.board {name}" for name in ("serve", "virtual")}
-"""Command line of each command."""
-
-
-def main(arguments: list[str] | None = None, programs: Mapping[str, str] = PROGRAMS) -> int:
-    """Serve and return the exit code. `programs` maps commands to program names, for the help."""
-    options = _parser(programs).parse_args(arguments)
+def main(arguments: list[str] | None = None) -> int:
+    """Serve and return the exit code."""
+    options = _parser().parse_args(arguments)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # before threads inherit it
-    start_log(2)
+    logging.captureWarnings(True)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
     try:
         _serve(options)
     except VTAError as error:
@@ -52,52 +41,35 @@ def main(arguments: list[str] | None = None, programs: Mapping[str, str] = PROGR
 
 
 def _serve(options: argparse.Namespace) -> None:
-    faults = Faults() if options.command == "virtual" else None
-    interface = _virtual_board(options, faults) if faults else _linux_board(options)
     accelerator = Accelerator(
         HardwareConfig.load(options.config),
         RegisterMap(options.register_map),
-        interface,
+        _interface(options),
         clock_mhz=options.clock_mhz,
-        interrupt=None if faults else Interrupt.find(),
     )
     if options.attach or options.memory:
         accelerator.attach()
     secret = read_secret(options.secret_file)
-    limits = Limits(idle_seconds=as_seconds(options.idle_seconds))
-    with BoardServer(
-        accelerator, options.host, options.port, secret=secret, limits=limits, faults=faults
-    ) as server:
+    with BoardServer(accelerator, options.host, options.port, secret=secret) as server:
         content = _bitstream(options)
         if content:
             server.program(content)
-        _inject(options, faults)
         print(f"serving {options.config} at {server.address}", flush=True)
         signal.sigwait(_SIGNALS)
 
 
-def _inject(options: argparse.Namespace, faults: Faults | None) -> None:
-    """Inject the requested faults; hardware boards do not support any."""
-    if faults is not None:
-        for fault in options.fault:
-            faults.inject(Fault(fault))
-
-
-def _parser(programs: Mapping[str, str]) -> argparse.ArgumentParser:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m vtaops.board", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    serve, virtual = (
-        commands.add_parser(
-            name,
-            help=purpose,
-            description=f"{purpose[0].upper()}{purpose[1:]}, until it is interrupted.",
-            prog=programs.get(name, PROGRAMS[name]),
-            epilog=f"Example: {programs.get(name, PROGRAMS[name])} {example}",
-        )
-        for name, purpose, example in (
-            ("serve", "serve this board", "--host 0.0.0.0 --secret-file secret.txt"),
-            ("virtual", "serve a simulated board", "--programmed"),
-        )
+    serve = commands.add_parser(
+        "serve",
+        help="serve this board",
+        epilog="Example: vtaops board serve --host 0.0.0.0 --secret-file secret.txt",
+    )
+    virtual = commands.add_parser(
+        "virtual",
+        help="serve a simulated board",
+        epilog="Example: vtaops board virtual pynq --programmed",
     )
     for command in (serve, virtual):
         command.add_argument("--config", default="pynq", help="configuration (default: pynq)")
@@ -111,20 +83,14 @@ def _parser(programs: Mapping[str, str]) -> argparse.ArgumentParser:
         command.add_argument("--host", default="127.0.0.1", help="address to listen on")
         command.add_argument("--port", type=int, default=DEFAULT_PORT, help="0 picks a free port")
         command.add_argument("--secret-file", type=Path, help="file that holds the shared secret")
-        command.add_argument(
-            "--idle-seconds",
-            type=float,
-            default=Limits.idle_seconds,
-            help="seconds without a request after which a session ends (default: 3600)",
-        )
     serve.add_argument(
         "--attach", action="store_true", help="the bitstream was programmed by other means"
     )
     serve.add_argument(
         "--memory",
         metavar="MEMORY",
-        help="on a Linux without PYNQ: the device of u-dma-buf, as udmabuf0, or address and bytes "
-        "that Linux leaves unused, as 0x1e000000+0x2000000; implies --attach",
+        help="on a Linux without PYNQ: address and bytes that Linux leaves unused, as "
+        "0x1e000000+0x2000000; implies --attach",
     )
     serve.add_argument(
         "--clock-mhz",
@@ -137,26 +103,16 @@ def _parser(programs: Mapping[str, str]) -> argparse.ArgumentParser:
     virtual.add_argument(
         "--programmed", action="store_true", help="start as if a bitstream were in the logic"
     )
-    virtual.add_argument(
-        "--fault",
-        action="append",
-        default=[],
-        choices=[fault.value for fault in Fault],
-        help="inject a fault once; may be given several times",
-    )
     return parser
 
 
-def _virtual_board(options: argparse.Namespace, faults: Faults) -> VirtualBoard:
-    from vtaops.board.virtual import VirtualBoard
+def _interface(options: argparse.Namespace) -> Any:
+    """Return what drives the board; None: the package ``pynq``."""
+    if options.command == "virtual":
+        from vtaops.board.virtual import VirtualBoard
 
-    config = HardwareConfig.load(options.config)
-    return VirtualBoard(
-        config, RegisterMap(options.register_map), faults, simulator=options.simulator
-    )
-
-
-def _linux_board(options: argparse.Namespace) -> LinuxBoard | None:
+        config = HardwareConfig.load(options.config)
+        return VirtualBoard(config, RegisterMap(options.register_map), options.simulator)
     from vtaops.board.linux import LinuxBoard
 
     return LinuxBoard(options.memory) if options.memory else None

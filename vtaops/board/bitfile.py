@@ -1,4 +1,4 @@
-"""The ``.bit`` file of Xilinx tools: its header, and conversion for the kernel's FPGA manager.
+"""The ``.bit`` file of Xilinx tools: its header.
 
 A header of tagged fields precedes the configuration data:
 
@@ -14,8 +14,7 @@ tag ``d``  the same: time
 tag ``e``  4 bytes of length, configuration data up to the end of the file
 =========  =======================================================================================
 
-All lengths are big-endian; texts end with a zero byte. Linux's FPGA manager takes only the data,
-with the bytes of each 32-bit word reversed (a ``.bin`` file).
+All lengths are big-endian; texts end with a zero byte.
 
 Imports no TVM: a board installs this file.
 """
@@ -26,8 +25,6 @@ import re
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from vtaops.base.errors import DeviceError
 from vtaops.base.files import read_file
@@ -66,10 +63,6 @@ class BitFile:
     def die(self) -> str:
         """The part without package and speed grade, which determines whether a bitstream fits."""
         return die(self.part)
-
-    def to_bin(self) -> bytes:
-        """Return the data for Linux's FPGA manager, with the bytes of each word reversed."""
-        return np.frombuffer(self.data, ">u4").astype("<u4").tobytes()
 
     def to_bytes(self) -> bytes:
         """Return the bytes of the ``.bit`` file."""

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vtaops.base.cache import cache_directory, make_private, store, trusted
+from vtaops.base.cache import cache_directory, make_private, trusted
 from vtaops.base.data import data_directory
 from vtaops.base.errors import DeviceError
 from vtaops.base.files import is_file
 from vtaops.board.bitfile import MAX_BYTES, check_part, read_bit_file
 from vtaops.board.download import download
 from vtaops.hardware.registers import RegisterMap
-from vtaops.machine.config import ISA_VERSION, TARGETS, HardwareConfig
+from vtaops.machine.config import TARGETS, HardwareConfig
 
 UNKNOWN = "unknown"
 """Checksum of an entry that says how to build a bitstream of which no file is published."""
@@ -39,8 +39,6 @@ class Entry:
         Key of `vtaops.machine.config.TARGETS`.
     config : str
         Name of the hardware configuration.
-    hw_version : str
-        Instruction set version that it decodes.
     register_map : RegisterMap
         Register map of the design.
     sha256 : str
@@ -58,7 +56,6 @@ class Entry:
     id: str
     board: str
     config: str
-    hw_version: str
     register_map: RegisterMap
     sha256: str
     source: str
@@ -109,14 +106,9 @@ class Catalogue:
         ------
         DeviceError
             If no file of it is published, it is not in the cache, other users could have written
-            it, it has another checksum or is for another board, or vtaops does not encode its
-            instruction set.
+            it, or it has another checksum or is for another board.
         """
         entry = self._published(name)
-        if entry.hw_version != ISA_VERSION:
-            raise DeviceError(
-                f"{name} decodes instruction set {entry.hw_version}; vtaops encodes {ISA_VERSION}"
-            )
         path = self.path(entry)
         if not is_file(path):
             raise DeviceError(f"{name} is not in the cache; get it: vtaops fetch {name}")
@@ -148,38 +140,16 @@ class Catalogue:
             users can write to the cache. Nothing is kept then.
         """
         entry = self._published(name)
-        path = self._own(self.path(entry))
+        path = self.path(entry)
+        if not make_private(self.cache):
+            raise DeviceError(_others(self.cache))
         if trusted(path):
             with suppress(DeviceError):  # damaged: download it again
                 _check_file(entry, path)
                 return path
-        download(
-            entry.url,
-            path,
-            sha256=entry.sha256,
-            max_bytes=entry.nbytes or MAX_BYTES,
-            timeout=timeout,
-        )
+        most = entry.nbytes or MAX_BYTES
+        download(entry.url, path, sha256=entry.sha256, max_bytes=most, timeout=timeout)
         return path
-
-    def add(self, file: Path, name: str) -> Entry:
-        """Copy the file of a known bitstream to the cache.
-
-        Raises
-        ------
-        DeviceError
-            If the file is not this bitstream, or other users can write to the cache.
-        """
-        entry = self._published(name)
-        content = read_bit_file(file).to_bytes()
-        digest = hashlib.sha256(content).hexdigest()
-        if digest != entry.sha256:
-            raise DeviceError(
-                f"{file} has SHA-256 {digest}; that of {name} is {entry.sha256}: this is another "
-                f"file, or it is corrupted"
-            )
-        store(content, self._own(self.path(entry)))
-        return entry
 
     def _published(self, name: str) -> Entry:
         """Return an entry with a checksum."""
@@ -191,12 +161,6 @@ class Catalogue:
             )
         return entry
 
-    def _own(self, path: Path) -> Path:
-        """Return a path of the cache, which is made; only this user and root may write to it."""
-        if not make_private(self.cache):
-            raise DeviceError(_others(self.cache))
-        return path
-
 
 def _others(path: Path) -> str:
     return (
@@ -207,13 +171,14 @@ def _others(path: Path) -> str:
 
 def _check_file(entry: Entry, path: Path) -> None:
     """Compare a file's checksum and part with its catalogue entry."""
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    bit_file = read_bit_file(path)
+    digest = hashlib.sha256(bit_file.to_bytes()).hexdigest()
     if digest != entry.sha256:
         raise DeviceError(
-            f"{path} has SHA-256 {digest}, not {entry.sha256}: it is corrupted; remove it and get "
-            f"it again: vtaops fetch {entry.id}"
+            f"{path} has SHA-256 {digest}; that of {entry.id} is {entry.sha256}: it is another "
+            f"file, or corrupted; get it: vtaops fetch {entry.id}"
         )
-    check_part(read_bit_file(path), TARGETS[entry.board].device)
+    check_part(bit_file, TARGETS[entry.board].device)
 
 
 def _manifest() -> list[dict[str, Any]]:

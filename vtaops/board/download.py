@@ -8,12 +8,11 @@ from __future__ import annotations
 import hashlib
 import http.client
 import time
-import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import IO
 
-from vtaops.base.errors import DeviceError
+from vtaops.base.errors import DeviceError, raising
 from vtaops.base.progress import report_progress
 from vtaops.base.temporary import TemporaryFolder
 
@@ -51,14 +50,15 @@ def download(
         too much, too little or wrong data. Nothing is kept then.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
+    failures = http.client.HTTPException, ValueError, OSError
     with TemporaryFolder(target.parent) as folder:
         path = folder / target.name
-        with path.open("wb") as file:
+        with raising(DeviceError, f"cannot download {url}", *failures), path.open("wb") as file:
             digest = _receive(url, file, max_bytes, timeout)
         if digest != sha256:
             raise DeviceError(
                 f"the file from {url} has SHA-256 {digest}, not {sha256}: it is another file, or "
-                f"it was corrupted on its way; nothing was kept"
+                f"it was cut or corrupted on its way; nothing was kept"
             )
         path.replace(target)
 
@@ -67,34 +67,15 @@ def _receive(url: str, file: IO[bytes], max_bytes: int, timeout: float) -> str:
     """Download `url` to `file`; return its SHA-256."""
     deadline = time.monotonic() + timeout
     digest, done, work = hashlib.sha256(), 0, f"download {url.rpartition('/')[2]}"
-    try:
-        with urllib.request.urlopen(url, timeout=min(timeout, _WAIT_SECONDS)) as response:
-            total = int(response.headers.get("Content-Length") or 0)
-            while chunk := response.read1(_CHUNK_BYTES):
-                done += len(chunk)
-                if time.monotonic() > deadline:
-                    raise TimeoutError
-                if max(done, total) > max_bytes:
-                    raise DeviceError(
-                        f"{url} has {max(done, total)} bytes or more; at most {max_bytes} were "
-                        f"expected"
-                    )
-                digest.update(chunk)
-                file.write(chunk)
-                report_progress(work, done, total)
-    except urllib.error.HTTPError as error:
-        raise DeviceError(f"{url}: the server answers {error.code} {error.reason}") from error
-    except (http.client.HTTPException, ValueError, OSError) as error:
-        raise DeviceError(_reason(url, done, error)) from error
-    if done < total:
-        raise DeviceError(f"{url}: the connection ended after {done} of {total} bytes")
+    with urllib.request.urlopen(url, timeout=min(timeout, _WAIT_SECONDS)) as response:
+        total = int(response.headers.get("Content-Length") or 0)
+        while chunk := response.read1(_CHUNK_BYTES):
+            done += len(chunk)
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"timed out after {done} bytes")
+            if max(done, total) > max_bytes:
+                raise ValueError(f"it has more than the {max_bytes} bytes that were expected")
+            digest.update(chunk)
+            file.write(chunk)
+            report_progress(work, done, total)
     return digest.hexdigest()
-
-
-def _reason(url: str, done: int, error: Exception) -> str:
-    """Return why a download broke."""
-    if isinstance(error, TimeoutError):
-        return f"{url}: timed out after {done} bytes"
-    if isinstance(error, urllib.error.URLError):
-        return f"cannot reach {url} ({error.reason}); is this machine online?"
-    return f"{url}: the download broke after {done} bytes ({error!r})"

@@ -1,9 +1,8 @@
 """LinuxBoard: a Zynq board under any Linux, without the package ``pynq``.
 
 It has the part of that package's interface that `vtaops.board.pynq` uses, but for programming:
-the boot loader does that (U-Boot's ``fpga load``) and sets up the clock. Memory is that of a device
-of the kernel module u-dma-buf, or what the kernel leaves unused (its argument ``mem=``), mapped
-without a cache; registers are in ``/dev/mem``.
+the boot loader does that (U-Boot's ``fpga load``) and sets up the clock. Memory is what the kernel
+leaves unused (its argument ``mem=``), mapped without a cache; it and registers are in ``/dev/mem``.
 
 Imports no TVM: a board installs this file.
 """
@@ -30,7 +29,6 @@ else:
     _Array = np.ndarray  # NumPy 1.21, which board images have, does not allow a subscript here
 
 
-_UNUSED = re.compile(r"(0x[0-9a-fA-F]{1,16})\+(0x[0-9a-fA-F]{1,16})")
 _RAM = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) : System RAM$", re.MULTILINE)
 
 
@@ -40,48 +38,38 @@ class LinuxBoard:
     Parameters
     ----------
     memory : str
-        Name of the device of u-dma-buf, for example ``udmabuf0``; or address and bytes of memory
-        that Linux does not use, ``0x1e000000+0x2000000``.
+        Address and bytes of memory that Linux does not use, ``0x1e000000+0x2000000``.
     root : Path
-        Folder that holds ``dev`` and ``sys``.
+        Folder that holds ``dev`` and ``proc``.
 
     Raises
     ------
     DeviceError
-        If the device is not there or cannot be mapped, if Linux uses the memory, or if VTA cannot
-        use its address.
+        If the memory cannot be mapped, if Linux uses it, or if VTA cannot use its address.
     """
 
     def __init__(self, memory: str, root: Path = Path("/")) -> None:
-        self._dev = root / "dev"
+        self._mem = root / "dev" / "mem"
         self.Clocks = SimpleNamespace(fclk0_mhz=0.0)
-        unused = _UNUSED.fullmatch(memory)
-        facts = root / "sys" / "class" / "u-dma-buf" / memory
-        with raising(DeviceError, f"cannot use the memory {memory}", OSError, ValueError):
-            if unused:
-                path, offset, size = "mem", *(int(text, 16) for text in unused.groups())
-                self._address = offset
-                _check_unused(offset, size, root / "proc" / "iomem")
-            else:
-                path, offset, size = memory, 0, int((facts / "size").read_text())
-                self._address = int((facts / "phys_addr").read_text(), 16)
+        text = f"cannot use the memory {memory}, address and bytes as 0x1e000000+0x2000000"
+        with raising(DeviceError, text, OSError, ValueError, OverflowError):
+            self._address, size = (int(text, 16) for text in memory.split("+"))
             if self._address % PAGE_BYTES or size <= 0:
                 raise DeviceError(
                     f"{memory} has {size:,} bytes at {self._address:#x}; VTA needs some, at a "
                     f"multiple of {PAGE_BYTES}"
                 )
-            self._bytes = np.frombuffer(_mapped(self._dev / path, offset, size), np.uint8)
+            _check_unused(self._address, size, root / "proc" / "iomem")
+            self._bytes = np.frombuffer(_mapped(self._mem, self._address, size), np.uint8)
         self._pages, self._lock = PageAllocator(size, memory), threading.Lock()
 
-    def allocate(self, shape: Any, dtype: Any, *, cacheable: int = 0) -> BoardMemory:
+    def allocate(self, shape: Any, dtype: Any, *, cacheable: int = 0) -> Any:
         """Return an array in this memory; it is never cached."""
         nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
         with self._lock:
             block = self._pages.alloc(nbytes)
         image = self._bytes[block.address : block.address + nbytes]
-        array: BoardMemory = image.view(dtype).reshape(shape).view(BoardMemory)
-        array.attach(self, block, self._address + block.address)
-        return array
+        return BoardMemory.of(image.view(dtype), shape, self, block, self._address + block.address)
 
     def release(self, block: Block) -> None:
         """Free the block of an array."""
@@ -90,7 +78,7 @@ class LinuxBoard:
 
     def MMIO(self, base_addr: int, length: int) -> LinuxRegisters:  # noqa: N802 (PYNQ's name)
         """Map a page of registers."""
-        return LinuxRegisters(_mapped(self._dev / "mem", base_addr, length))
+        return LinuxRegisters(_mapped(self._mem, base_addr, length))
 
     def Bitstream(self, bitfile_name: str) -> Any:  # noqa: N802 (PYNQ's name)
         """Refuse to program the logic."""
@@ -122,9 +110,12 @@ class BoardMemory(_Array):
     board: Any = None
     block: Any = None
 
-    def attach(self, board: Any, block: Any, address: int) -> None:
-        """Make this a view of a block that a board gave at a physical address."""
-        self.board, self.block, self.physical_address = board, block, address
+    @classmethod
+    def of(cls, image: _Array, shape: Any, board: Any, block: Any, address: int) -> Any:
+        """Return a view of a block that a board gave at a physical address."""
+        array = image.reshape(shape).view(cls)
+        array.board, array.block, array.physical_address = board, block, address
+        return array
 
     def flush(self) -> None:
         """Do nothing: writes reach the memory."""

@@ -13,7 +13,7 @@ import importlib
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,7 +28,6 @@ from vtaops.base.errors import (
     raising,
 )
 from vtaops.base.shapes import Array, Bytes, Words
-from vtaops.board.interrupt import Interrupt
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.hardware.registers import ControlRegisters, Mmio, RegisterMap, control_registers
 from vtaops.machine.capabilities import FULL, HLS_2020, Capabilities
@@ -46,11 +45,13 @@ from vtaops.runtime.device import DeviceBuffer
 from vtaops.runtime.instruction_check import BoardDevice, finish, poll
 from vtaops.runtime.pages import Block, Blocks, whole_pages
 
-NOT_PROGRAMMED = "no bitstream is programmed in the logic of the board (vtaops flash)"
+NOT_PROGRAMMED = (
+    "no bitstream is programmed in the logic of the board (vtaops flash; without PYNQ, start the "
+    "board again)"
+)
 
 _BUSY_POLLS = 200  # before the CPU is yielded between polls
 _POLL_SECONDS = 100e-6
-_INTERRUPT_SECONDS = 10e-3  # after which the registers are read regardless
 _CLEAR_SECONDS = 1.0  # for one instruction that does nothing
 
 
@@ -114,8 +115,6 @@ class Accelerator:
         Clock from the processing system to the logic, in MHz. Upstream's designs expect 100 and
         derive their own clock from it; ours run at this clock (``vtaops hardware write
         --clock-mhz``).
-    interrupt : Interrupt, optional
-        Signals the end of a run of our RTL; without it the registers are polled.
 
     Raises
     ------
@@ -132,7 +131,6 @@ class Accelerator:
         capabilities: Capabilities | None = None,
         *,
         clock_mhz: float = DEFAULT_CLOCK_MHZ,
-        interrupt: Interrupt | None = None,
     ) -> None:
         if not config.board.register_base:
             missing = config.board.no_driver
@@ -145,7 +143,6 @@ class Accelerator:
         self.register_map = register_map
         self.interface = interface if interface is not None else pynq_package()
         hls = register_map is RegisterMap.HLS
-        self._interrupt = None if hls else interrupt
         self.capabilities = capabilities or (HLS_2020 if hls else FULL)
         self.generation = 0
         """Incremented whenever the logic is programmed; buffers of older generations are lost."""
@@ -153,7 +150,6 @@ class Accelerator:
         self._closed = threading.Event()
         self._bitstream: Path | None = None
         self._registers: ControlRegisters | None = None
-        self._stuck = False
         self._polls = 0  # of this wait
         self._counted: TsimPerformance | None = None  # the counters after the last run
         self._clearing: Any = None  # instructions that only clear the done flag
@@ -178,10 +174,10 @@ class Accelerator:
             If the board refuses it; the board then counts as having no bitstream.
         """
         with self._lock:
-            if self._stuck and self._registers is not None:
+            if self._registers is not None:
                 with _translate_errors("cannot stop the logic"):
                     self._registers.stop()
-            self._registers, self._stuck = None, False
+            self._registers = None
             self.generation += 1
             with _translate_errors("cannot program the logic"):
                 if self._clearing is not None:
@@ -211,9 +207,17 @@ class Accelerator:
             self._counted = self._registers.performance()
 
     def launch(
-        self, insn_address: int, count: int, timeout: float, pinned: int = 0, since: int = -1
+        self,
+        insn_address: int,
+        count: int,
+        timeout: float,
+        pinned: int,
+        since: int,
+        generation: int,
     ) -> tuple[int, int, TsimPerformance | None]:
-        """Run instructions until FINISH; see `PynqDevice.relaunch`.
+        """Run instructions until FINISH, with memory of a generation; see `PynqDevice.relaunch`.
+
+        After a run that fails the logic is programmed again, if it was programmed here.
 
         Returns
         -------
@@ -224,23 +228,26 @@ class Accelerator:
         """
         deadline = time.monotonic() + timeout
         with self._turn(timeout):
-            registers = self._ready()
+            registers = self._registers
+            if registers is None:
+                raise DeviceError(NOT_PROGRAMMED)
+            if generation != self.generation:
+                raise BufferLost("the logic was programmed again; load the program again")
             left_out = pinned if since == self._launches else 0
             self._launches += 1
             insn_address += left_out * INSTRUCTION_BYTES
             count -= left_out
             with _translate_errors("cannot reach the registers"):
-                if registers.finish_is_sticky and registers.finished():
-                    self._clear_finish(registers)
-                registers.start(insn_address, count)
-                self._polls = 0
                 try:
+                    if registers.finish_is_sticky and registers.finished():
+                        self._clear_finish(registers)
+                    registers.start(insn_address, count)
+                    self._polls = 0
                     finish(registers, deadline, timeout, self._pause)
                 except DeviceError:
-                    self._stuck = True
+                    self._recover()
                     raise
-                finally:
-                    before, self._counted = self._counted, registers.performance()
+                before, self._counted = self._counted, registers.performance()
             counted = self._counted - before if self._counted and before else None
             return self._launches, left_out, counted
 
@@ -271,21 +278,13 @@ class Accelerator:
 
     # ----------------------------------------------------------------------- details
 
-    def _ready(self) -> ControlRegisters:
-        if self._stuck and self._bitstream is not None:
+    def _recover(self) -> None:
+        """Stop a run that did not finish by programming the logic again."""
+        if self._bitstream is None:
+            self._registers = None
+            return
+        with suppress(DeviceError):  # the next call tells that there is no bitstream
             self.program(self._bitstream)
-            raise BufferLost(
-                "the logic was programmed again because the run before this one did not finish; "
-                "load the program again"
-            )
-        if self._stuck:
-            raise DeviceError(
-                "the run before this one did not finish, and the bitstream was programmed by "
-                "other means: program it again (vtaops flash)"
-            )
-        if self._registers is None:
-            raise DeviceError(NOT_PROGRAMMED)
-        return self._registers
 
     @contextmanager
     def _turn(self, timeout: float) -> Iterator[None]:
@@ -305,26 +304,12 @@ class Accelerator:
         if self._closed.is_set():
             raise DeviceError("the board is shutting down")
 
-    def recover(self) -> None:
-        """Reprogram the logic if a run did not finish; do nothing without a bitstream."""
-        if not self._stuck:  # checked without waiting for the current run
-            return
-        with self._lock:
-            if self._stuck and self._bitstream is not None:
-                self.program(self._bitstream)
-
     def _pause(self) -> None:
-        """Leave the processor to others for a moment, or until the logic interrupts."""
-        if self._closed.is_set():
-            self._stuck = True
-            self._check_open()
+        """Leave the processor to others for a moment."""
+        self._check_open()
         self._polls += 1
-        if self._polls <= _BUSY_POLLS:
-            return
-        if self._interrupt is None:
+        if self._polls > _BUSY_POLLS:
             time.sleep(_POLL_SECONDS)
-        else:
-            self._interrupt.wait(_INTERRUPT_SECONDS)
 
     def _clear_finish(self, registers: ControlRegisters) -> None:
         """Run a no-op instruction to clear the done flag, which only FINISH sets.
@@ -340,10 +325,8 @@ class Accelerator:
         registers.start(int(self._clearing.physical_address), 1)
         self._polls = 0
         if not poll(registers, False, time.monotonic() + _CLEAR_SECONDS, self._pause):
-            self._stuck = True
             raise DeviceTimeout(
-                f"the done flag of the run before did not clear within {_CLEAR_SECONDS} s; the "
-                f"logic is programmed again before the next run"
+                f"the done flag of the run before did not clear within {_CLEAR_SECONDS} s"
             )
 
 
@@ -379,7 +362,6 @@ class PynqDevice(BoardDevice):
         nbytes = arguments.as_nbytes(nbytes)
         with self._lock:
             self._check_open()
-            self._accelerator.recover()
             array = self._accelerator.allocate(whole_pages(nbytes))
             array[:] = 0
             self._blocks.generation = self._accelerator.generation
@@ -454,7 +436,7 @@ class PynqDevice(BoardDevice):
             for block in self._blocks:
                 block.stale = True
             number, left_out, performance = self._accelerator.launch(
-                address, count, timeout, pinned, since
+                address, count, timeout, pinned, since, self._blocks.generation
             )
             self._statistics += self._counted(words[left_out:])
             self._performance += performance or TsimPerformance()

@@ -1,53 +1,73 @@
 """Random valid programs: a stress test for anything that executes VTA programs.
 
-A program has segments; a segment has rounds. In each round the load unit fills one of two contexts,
-the compute unit works on it, and the store unit empties it, so that the three units run
-concurrently, as under double buffering. All units synchronize between segments; each segment loads
-results stored by the previous one. At the end every byte of every accumulator in use is stored.
-Post-processing may still be enabled at the end: the next program starts with it disabled.
-
-Instructions, sizes, loops, padding, addresses and values are random, within the device's
-capabilities; only the order of the tokens is fixed.
+An instruction is drawn until it is legal: the device supports it, and what it accesses lies in a
+window of each memory, and is defined. It waits for the instructions of other units whose accesses
+conflict with its own, and for no others, so that the three units run concurrently. Between segments
+all units wait for each other; each segment loads results that the previous one stored. At the end
+every byte of every accumulator in use is stored. Post-processing may still be enabled at the end:
+the next program starts with it disabled.
 
 Imports no TVM: a board installs this file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product
+from typing import Any
 
 import numpy as np
 
 from vtaops.base.errors import UnsupportedError
 from vtaops.base.shapes import Int8Array, Int32Array, Ints
-from vtaops.machine.accesses import loop_steps
+from vtaops.machine.accesses import (
+    OFF,
+    OPERANDS,
+    accesses,
+    accumulates,
+    operands,
+    parameters,
+    steps,
+)
 from vtaops.machine.capabilities import FSIM, FULL, Capabilities, Feature
 from vtaops.machine.config import POST_ROWS, TABLES, WINDOW_TILES, Extension, HardwareConfig, Memory
 from vtaops.machine.isa import (
     Alu,
     AluOp,
-    Depthwise,
+    Encoding,
+    Finish,
     Gemm,
     Instruction,
     Load,
+    LoopInstruction,
     MemoryInstruction,
     Pool,
     Post,
     Store,
+    Unit,
 )
-from vtaops.program.builder import ProgramBuilder
-from vtaops.program.program import Program, Role
+from vtaops.program.builder import ProgramBuilder, one_row
+from vtaops.program.features import needs
+from vtaops.program.program import NO_BUFFER, Program, Role
 
 PIPELINE_STEPS = 8
 """Minimum steps between a write of an accumulator and its next use, if the device lacks a feature:
 such hardware need not forward a result in flight (upstream's HLS design does not, and takes some
 cycles). Other devices must forward, so programs for them have no minimum distance."""
 
+_PADS = ("y_pad_top", "y_pad_bottom", "x_pad_left", "x_pad_right")
+_SHARES: dict[type[Instruction], int] = {Load: 6, Store: 3, Gemm: 3, Alu: 2, Finish: 0}
+"""How often instructions are drawn; others once."""
+_RANGES = {
+    **{"y_size": (1, 4), "x_size": (1, 8), "x_stride": (0, 10), "tiles": (1, WINDOW_TILES)},
+    **{"multiplier": (0, 65535), "shift": (0, 47), "fine": (0, 3), "zero_point": (-128, 127)},
+    **{"row": (0, POST_ROWS // 2), "table_index": (0, TABLES - 1)},
+}
+"""Least and greatest value of fields; others have one bit."""
 _AREA_TILES = 48  # reachable by the stores of a segment
 _SOURCE_TILES = 64  # of each input
-_TRIES = 30  # draws before falling back to something simple
+_LIMITS = (8,) * 20 + (4,) * 5 + (2,) * 5 + (1,)
+"""How large the draws of an instruction may be, one after the other."""
 
 
 def random_program(
@@ -69,7 +89,7 @@ def random_program(
     capabilities : Capabilities
         Features of the device; the program needs no others.
     segments, rounds : int
-        Number of segments, and of rounds in each; at least 1.
+        Number of segments, and of rounds of eight draws in each; at least 1.
 
     Returns
     -------
@@ -88,10 +108,12 @@ def random_program(
         )
     writer = _Writer(config, rng, capabilities)
     writer.begin()
-    for segment in range(segments):
-        for number in range(rounds):
-            writer.round(segment, number, rounds)
-        writer.barrier(push_prev=int(segment < segments - 1))
+    target, before = range(_AREA_TILES), range(_AREA_TILES, 2 * _AREA_TILES)
+    for _ in range(segments):
+        for _ in range(8 * rounds):
+            writer.draw(target, before)
+        writer.barrier(Load(memory=Memory.UOP))
+        target, before = before, target
     writer.end()
     program = writer.builder.build()
     program.verify(capabilities)
@@ -108,7 +130,7 @@ def random_inputs(program: Program, rng: np.random.Generator) -> list[Int8Array 
 
 
 class _Writer:
-    """Writes one program; each context has its own window in every memory."""
+    """Writes one program."""
 
     def __init__(
         self, config: HardwareConfig, rng: np.random.Generator, capabilities: Capabilities
@@ -116,368 +138,269 @@ class _Writer:
         self.config, self.rng, self.capabilities = config, rng, capabilities
         self.builder = b = ProgramBuilder(config)
         self.windows = {
-            Memory.INP: self._halves(config.inp.depth, 48),
-            Memory.WGT: self._halves(config.wgt.depth, 8),
-            Memory.ACC: self._halves(config.acc.depth, 32),
-            Memory.POST: _split(POST_ROWS),
-            Memory.TABLE: _split(TABLES),
+            Memory.INP: self._window(config.inp.depth, 24),
+            Memory.WGT: self._window(config.wgt.depth, 8),
+            Memory.ACC: self._window(config.acc.depth, _AREA_TILES),
+            Memory.POST: range(2 * POST_ROWS),
+            Memory.TABLE: range(TABLES),
         }
-        self.windows[Memory.ACC_8BIT] = self.acc = self.windows[Memory.ACC]
-        inputs = {Memory.INP, Memory.ACC, Memory.ACC_8BIT}
+        self.acc = self.windows[Memory.ACC_8BIT] = self.windows[Memory.ACC]
         self.sources = {
-            memory: b.tiles(
-                memory.name.lower(),
-                Role.INPUT if memory in inputs else Role.PARAMETER,
-                _SOURCE_TILES,
-                memory,
-            )
+            memory: b.tiles(memory.name.lower(), Role.INPUT, _SOURCE_TILES, memory)
             for memory in self.windows
             if memory in config.memories
         }
-        self.post_set = False  # whether post-processing is enabled
-        accumulators = sum(map(len, self.acc))
-        self.out = b.tiles("out", Role.OUTPUT, 2 * _AREA_TILES + 4 * accumulators)
+        self.out = b.tiles("out", Role.OUTPUT, 2 * _AREA_TILES + 4 * len(self.acc))
+        self.post = OFF
         # Accumulators whose last writer is the ALU or an accumulating GEMM: STORE may read them.
         self.current = np.zeros(config.acc.depth, np.bool_)
-        self.operations = [op for op in AluOp if op.feature is None or capabilities.has(op.feature)]
+        # By unit and memory, the place of each element's last access (True) and write (False).
+        depths = {memory: window.stop for memory, window in self.windows.items()}
+        self.last: dict[tuple[Unit, int, bool], Ints] = {
+            (unit, memory, any_access): np.full(depth, -1)
+            for unit, (memory, depth), any_access in product(Unit, depths.items(), (False, True))
+        }
+        self.waited = dict.fromkeys(product(Unit, Unit), -1)
+        self.behind = -1  # the last barrier
         full = {*FSIM.features} <= {*capabilities.features}
         self.distance = 1 if full else PIPELINE_STEPS
 
     # ------------------------------------------------------------------------- structure
 
     def begin(self) -> None:
-        """Initialize everything that is read later: both contexts and both output areas."""
-        with self._group(push_next=1):
-            for memory in self.sources.keys() - {Memory.ACC, Memory.ACC_8BIT}:
-                for window in self.windows[memory]:
-                    self._fill(memory, window)
-            if Memory.POST in self.sources:
-                self._fill(Memory.POST, range(POST_ROWS, 2 * POST_ROWS))
-        with self._group(pop_prev=1, push_next=1):
-            for window in self.acc:
-                self._fill(Memory.ACC, window)
-                self._alu_on(window, AluOp.MAX, self._integer(-128, 127))
-        with self._group(pop_prev=1, push_prev=1):
-            window = self.acc[0]
-            for base in range(0, 2 * _AREA_TILES, len(window)):
-                count = min(len(window), 2 * _AREA_TILES - base)
-                self.builder.store(self.out, window.start, base, count)
-        self.barrier(push_prev=1)
+        """Initialize everything that is read later: windows and output areas."""
+        for memory in self.sources.keys() - {Memory.ACC_8BIT}:
+            window = self.windows[memory]
+            i = one_row(Load, memory, window.start, 0, len(window))
+            self._add(i, self.sources[memory])
+        self._alu(AluOp.MAX, self._integer(-128, 127))
+        for base in range(0, 2 * _AREA_TILES, len(self.acc)):
+            self._store(base, min(len(self.acc), 2 * _AREA_TILES - base))
+        self.barrier(Load(memory=Memory.UOP))
 
-    def round(self, segment: int, number: int, rounds: int) -> None:
-        """Load, compute and store in one context, which the round after the next reuses."""
-        context, again, before = number % 2, int(number + 2 < rounds), int(number >= 2)
-        with self._group(pop_next=int(before or number == 0), push_next=1):
-            for _ in range(self._integer(1, 3)):
-                self._random_load(segment, context)
-            if multiplies := self._chance(0.5):
-                self._load(Memory.WGT, context)
-        with self._group(pop_prev=1, pop_next=before, push_prev=again, push_next=1):
-            self._random_post(context, 1.0)  # the previous round's setting has other rows
-            if multiplies:  # with the weights just loaded
-                self._random_gemm(context)
-            for _ in range(self._integer(1, 5)):
-                self._random_post(context, 0.4)
-                self._random_compute(segment, context)
-            if not self._usable(context).size:
-                self._alu_on(self.acc[context], AluOp.ADD, self._integer(-5, 5))
-        with self._group(pop_prev=1, push_prev=int(again or number == rounds - 1)):
-            for _ in range(self._integer(1, 3)):
-                self._random_store(segment, context)
+    def draw(self, target: range, before: range) -> None:
+        """Add an instruction: stores to an area of the output, loads also from another one."""
+        known = Encoding.of(self.config).instructions
+        kinds = [kind for kind in known for _ in range(_SHARES.get(kind, 1))]
+        kind = kinds[self.rng.integers(len(kinds))]
+        if kind is Load:
+            often = Memory.INP, Memory.INP, Memory.WGT, Memory.WGT
+            self._load(Memory(self.rng.choice([*self.sources, *often])), before)
+        elif kind is Store:
+            self._move(Store(memory=Memory.OUT), self.out, target)
+        elif kind is Post:
+            self._set_post()
+        else:
+            self._compute(kind)
 
-    def barrier(self, push_prev: int) -> None:
-        """Wait for the last store, and make the load unit wait for it, too."""
-        self.builder.nop(Memory.UOP, pop_next=1, push_prev=push_prev)
+    def barrier(self, i: Instruction) -> None:
+        """Let the compute unit wait for the others, and these for it."""
+        place, instructions = self.builder.add(i), self.builder.instructions
+        for unit in (Unit.LOAD, Unit.STORE):
+            self._wait(place, unit, max(p for p, j in enumerate(instructions) if j.unit == unit))
+        self.behind = place
 
     def end(self) -> None:
         """Store all accumulators, one byte at a time."""
-        place = 2 * _AREA_TILES
         for byte in range(4):
-            with self._group(pop_next=int(byte > 0), push_next=1):
-                for window in self.acc:
-                    self._alu_on(window, AluOp.SHR, 8 if byte else 0)
-            with self._group(pop_prev=1, push_prev=1):
-                for window in self.acc:
-                    self.builder.store(self.out, window.start, place, len(window))
-                    place += len(window)
-        self._random_post(0, 1.0)
-        self.builder.finish(pop_next=1)
+            self._alu(AluOp.SHR, 8 if byte else 0)
+            self._store(2 * _AREA_TILES + byte * len(self.acc), len(self.acc))
+        if self.config.has(Extension.POST):
+            self._set_post()
+        self.barrier(Finish())
 
-    @contextmanager
-    def _group(self, **flags: int) -> Iterator[None]:
-        """Make an instruction added in the block pop tokens, and the last one push them.
+    # ------------------------------------------------------------------ legal instructions
 
-        The first one pops, or mostly the first that depends on other units: then what it reads is
-        in use soon after the token.
-        """
+    def _is_legal(self, i: Instruction, rows: Ints | None = None) -> bool:
+        """Whether the device has what an instruction needs, whose accesses are in the windows."""
+        for access in accesses(i, rows):
+            window = self.windows[Memory(access.memory)]
+            if access.first < window.start or access.end > window.stop:
+                return False
+            moved = isinstance(i, MemoryInstruction) and access.reads
+            if moved and not self.current[access.elements].all():
+                return False
+        words = Encoding.of(self.config).encode_all([i])
+        needed = {feature for feature, where in needs(self.config, words) if where.size}
+        return needed <= {*self.capabilities.features}
+
+    def _add(self, i: Instruction, buffer: int = NO_BUFFER, rows: Ints | None = None) -> None:
+        """Add an instruction, which waits for those whose accesses conflict with its own."""
+        place = self.builder.add(i, buffer)
+        found = [*accesses(i, rows), *parameters(i, self.post)]
+        for unit in Unit:
+            if abs(unit - i.unit) == 1:
+                conflicts = [self.last[unit, a.memory, a.writes][a.elements].max() for a in found]
+                self._wait(place, unit, max(conflicts, default=-1))
+        if isinstance(i, Post):
+            self.post = i
+        for access in found:
+            self.last[i.unit, access.memory, True][access.elements] = place
+            if access.writes:
+                self.last[i.unit, access.memory, False][access.elements] = place
+            if access.writes and access.memory == Memory.ACC:
+                self.current[access.elements] = isinstance(i, LoopInstruction) and not i.reset
+
+    def _wait(self, place: int, unit: Unit, before: int) -> None:
+        """Let an instruction, or one right before it, wait for another unit's at a place before."""
         instructions = self.builder.instructions
-        first = len(instructions)
-        yield
-        if self._chance(0.8):
-            first += [_is_alone(i) for i in instructions[first:]].index(False)
-        for index, kind in ((first, "pop"), (-1, "push")):
-            own = {name: flag for name, flag in flags.items() if name.startswith(kind)}
-            instructions[index] = replace(instructions[index], **own)
+        own = instructions[place].unit
+        if unit == Unit.COMPUTE:
+            before = max(before, self.behind)
+        if before > self.waited[unit, own]:
+            self.waited[unit, own] = before
+            push, pop = ("push_next", "pop_prev") if unit < own else ("push_prev", "pop_next")
+            earlier = instructions[place - 1]  # mostly a LOAD of its micro-ops
+            free = before < place - 1 and earlier.unit == own and not getattr(earlier, pop)
+            place -= free and self._chance(0.2)
+            instructions[before] = replace(instructions[before], **{push: 1})
+            instructions[place] = replace(instructions[place], **{pop: 1})
 
     # --------------------------------------------------------------------- LOAD and STORE
 
-    def _fill(self, memory: Memory, window: range) -> None:
-        first = self._integer(0, _SOURCE_TILES - len(window))
-        self.builder.load(memory, self.sources[memory], window.start, first, len(window))
-
-    def _random_load(self, segment: int, context: int) -> None:
-        memories = self.sources.keys() - {Memory.ACC, Memory.ACC_8BIT}
-        memory = Memory(self.rng.choice([*sorted(memories), Memory.WGT]))
-        if memory == Memory.INP and self.config.has(Extension.FORWARD) and self._chance(0.4):
-            self._forward(context)
-        else:
-            self._load(memory, context, segment)
-
-    def _forward(self, context: int) -> None:
-        """Load a context's results from the output memory while the compute unit uses the other."""
-        block = self._drawn_block(Load(forward=1, memory=Memory.INP), context, self.acc[context])
-        rows = block.dram_base + block.x_stride * np.arange(block.y_size)[:, None]
-        if self.current[rows + np.arange(block.x_size)].all():
-            self.builder.add(block)
-        else:
-            self._load(Memory.INP, context)
-
-    def _load(self, memory: Memory, context: int, segment: int | None = None) -> None:
-        """Load from an input, or from the output of the segments before `segment`."""
-        buffer, tiles = self.sources[memory], range(_SOURCE_TILES)
+    def _load(self, memory: Memory, before: range) -> None:
+        """Load from an input, from an area of the output, or from the accumulators."""
         same_size = self.config.dram_element_bytes(memory) == self.config.out.element_bytes
-        if segment is not None and same_size and self._chance(0.5):
-            buffer, tiles = self.out, _split(2 * _AREA_TILES)[(segment + 1) % 2]
-        narrow = memory == Memory.WGT and self.config.has(Extension.NIBBLES)
-        block = Load(memory=memory, nibbles=int(narrow and self._chance(0.5)))
-        block = self._drawn_block(block, context, tiles)
-        self.builder.add(block, buffer)
-        if memory in (Memory.ACC, Memory.ACC_8BIT):
-            self.current[block.sram_base : block.sram_base + block.sram_size] = False
-
-    def _drawn_block(self, load: Load, context: int, source: range) -> Load:
-        """Draw the sizes and places of a LOAD from a source to the window of a context."""
-        memory = Memory(load.memory)
-        window = self.windows[memory][context]
-        if memory == Memory.POST and self._chance(0.5):
-            window = range(window.start + POST_ROWS, window.stop + POST_ROWS)
-        padded = self._may_pad(memory)
-        for _ in range(_TRIES):
-            block = replace(
-                load,
-                y_size=self._integer(1, 4),
-                x_size=self._integer(1, 8),
-                x_stride=self._integer(0, 10),
-            )
-            if padded and self._chance(0.5):
-                sides = ("y_pad_top", "y_pad_bottom", "x_pad_left", "x_pad_right")
-                most = 15 if self._chance(0.2) else 3
-                block = replace(block, **{side: self._integer(0, most) for side in sides})
-            if block.sram_size <= len(window) and _reach(block) <= len(source):
-                break
+        if memory == Memory.INP and self.config.has(Extension.FORWARD) and self._chance(0.4):
+            self._move(Load(forward=1, memory=memory), NO_BUFFER, self.acc)
+        elif same_size and self._chance(0.5):
+            self._move(Load(memory=memory), self.out, before)
         else:
-            block = replace(load, nibbles=0, y_size=1, x_size=1, x_stride=1)
-        return replace(
-            block,
-            sram_base=window.start + self._integer(0, len(window) - block.sram_size),
-            dram_base=source.start + self._integer(0, len(source) - _reach(block)),
-        )
+            self._move(Load(memory=memory), self.sources[memory], range(_SOURCE_TILES))
 
-    def _may_pad(self, memory: Memory) -> bool:
-        lacks = {
-            Memory.WGT: Feature.WEIGHT_PADDING,
-            Memory.ACC: Feature.ACC_PADDING,
-            Memory.ACC_8BIT: Feature.ACC_PADDING,
-        }.get(memory)
-        return memory != Memory.TABLE and (lacks is None or self.capabilities.has(lacks))
+    def _store(self, base: int, count: int) -> None:
+        self._add(one_row(Store, Memory.OUT, self.acc.start, base, count), self.out)
 
-    def _usable(self, context: int) -> Ints:
-        """Return the accumulators of a context that STORE may read."""
-        window = self.acc[context]
-        return window.start + np.flatnonzero(self.current[window.start : window.stop])
+    def _move(self, kind: MemoryInstruction, buffer: int, far: range) -> None:
+        """Add a LOAD or STORE from or to some elements of a buffer, if a legal one is found."""
+        for most in _LIMITS:
+            i = self._drawn_block(kind, most)
+            room = len(far) - (i.y_size - 1) * i.x_stride - i.x_size
+            i = replace(i, dram_base=far.start + self._integer(0, max(0, room)))
+            if room >= 0 and self._is_legal(i):
+                self._add(i, buffer)
+                break
 
-    def _random_store(self, segment: int, context: int) -> None:
-        first = int(self.rng.choice(self._usable(context)))
-        run = int(np.argmin([*self.current[first : self.acc[context].stop], False]))
-        x_size = self._integer(1, min(run, 6))
-        block = Store(
-            memory=Memory.OUT,
-            sram_base=first,
-            x_size=x_size,
-            y_size=self._integer(1, min(run // x_size, 4)),
-            x_stride=self._integer(x_size, 10),
-        )
-        area = _split(2 * _AREA_TILES)[segment % 2]
-        base = area.start + self._integer(0, len(area) - _reach(block))
-        self.builder.add(replace(block, dram_base=base), self.out)
+    def _drawn_block(self, kind: MemoryInstruction, most: int) -> MemoryInstruction:
+        sizes = self._fields("y_size", "x_size").items()
+        fields: dict[str, Any] = {name: min(size, most) for name, size in sizes}
+        fields |= self._fields("x_stride")
+        memory = Memory.ACC if isinstance(kind, Store) else Memory(kind.memory)
+        if isinstance(kind, Store):
+            fields["x_stride"] = max(fields["x_stride"], fields["x_size"])  # no two to one place
+        elif memory != Memory.TABLE and self._chance(0.5):
+            longest = 15 if self._chance(0.2) else 3
+            fields |= {name: self._integer(0, longest) for name in _PADS}
+        if memory == Memory.WGT and self.config.has(Extension.NIBBLES):
+            fields |= self._fields("nibbles")
+        window = self.windows[memory]
+        return replace(kind, sram_base=self._integer(window[0], window[-1]), **fields)
 
     # ---------------------------------------------------------------------- GEMM and ALU
 
-    def _random_compute(self, segment: int, context: int) -> None:
-        draw = self.rng.random()
-        dst, inp = {"dst": self.acc[context]}, self.windows[Memory.INP][context]
-        if draw < 0.2:
-            wide = self.capabilities.has(Feature.ACC_8BIT) and self._chance(0.5)
-            self._load(Memory.ACC_8BIT if wide else Memory.ACC, context, segment)
-        elif draw < 0.27:
-            self._compute(Gemm, dst, (), reset=1)
-        elif self.config.has(Extension.POOL) and draw < 0.4:
-            tiles = self._integer(1, WINDOW_TILES)
-            reach = range(inp.start, inp.stop - tiles + 1)
-            overwrite = self._integer(0, 1)
-            self._compute(Pool, dst | {"src": reach}, tiles=tiles, overwrite=overwrite)
-        elif draw < 0.65:
-            self._random_gemm(context)
-        else:
-            self._random_alu(dst)
+    def _compute(self, kind: type[Any]) -> None:
+        """Add an instruction with loops, if a legal one is found."""
+        for most in _LIMITS:
+            i, rows = self._drawn_loops(kind(**self._options(kind)), most)
+            if self._is_legal(i, rows) and not self._repeats(i, rows):
+                self._execute(i, rows)
+                break
 
-    def _random_gemm(self, context: int) -> None:
-        names = {"dst": Memory.ACC, "src": Memory.INP, "wgt": Memory.WGT}
-        windows = {name: self.windows[memory][context] for name, memory in names.items()}
-        kind: type[Gemm] = Gemm
-        if self.config.has(Extension.DEPTHWISE) and self._chance(0.5):
-            kind, windows["src"] = Depthwise, windows["src"][: 1 - WINDOW_TILES]
-        overwrite = self.config.has(Extension.OVERWRITE) and self._chance(0.4)
-        self._compute(kind, windows, overwrite=int(overwrite))
-
-    def _random_alu(self, windows: dict[str, range]) -> None:
-        op = AluOp(self.rng.choice(self.operations))
-        # The values of a tile reach beyond what some hardware shifts by.
-        shifts = op is not AluOp.SHR or self.capabilities.has(Feature.FAR_SHIFT)
-        if shifts and self._chance(0.5):
-            reads = windows | {"src": windows["dst"]}
-            self._compute(Alu, reads, ("dst", "src"), alu_op=op)
-        else:
-            self._compute(Alu, windows, alu_op=op, use_imm=1, imm=self._immediate(op))
-
-    def _random_post(self, context: int, share: float) -> None:
-        """Where there is post-processing, enable it for the rest of this round, or disable it."""
-        if Memory.POST not in self.sources or not self._chance(share):
-            return
-        self.post_set = self._chance(0.8)
-        if not self.post_set:
-            self.builder.add(Post())
-            return
-        low, high = sorted(self._integer(-128, 127) for _ in range(2))
-        fields = {
-            "round_half": self._integer(0, 1),
-            "zero_point": self._integer(-128, 127),
-            "low": low if self._chance(0.5) else -128,
-            "high": high if self._chance(0.5) else 127,
-        }
-        fields |= self._random_rows(context)
-        if Memory.TABLE in self.sources and self._chance(0.5):
-            fields |= {"use_table": 1, "table_index": int(self.rng.choice(_split(TABLES)[context]))}
-        self.builder.add(Post(enable=1, **fields))
-
-    def _random_rows(self, context: int) -> dict[str, int]:
-        """Draw the scale that an instruction states, and the rows that it reads."""
-        use_bias, use_scale = self._integer(0, 1), self._integer(0, 1)
-        fields = {"use_bias": use_bias, "use_scale": use_scale}
-        if not use_scale:
-            fields |= {"multiplier": self._integer(0, 65535), "shift": self._integer(0, 47)}
-        elif self.config.has(Extension.EXACT):
-            fields["fine"] = self._integer(0, 3)
-        if use_bias or use_scale:  # up to 8 iterations of each loop
-            fields["row"] = _split(POST_ROWS)[context].start + self._integer(0, 1)
-            fields |= {f"row_factor_{loop}": self._integer(0, 1) for loop in ("out", "in")}
-        return fields
+    def _options(self, kind: type[Any]) -> dict[str, int]:
+        """Draw the fields of an instruction that say what it computes."""
+        if kind is Alu:
+            op = AluOp(self.rng.choice([*AluOp]))
+            # The values of a tile reach beyond what some hardware shifts by.
+            shifts = op is not AluOp.SHR or self.capabilities.has(Feature.FAR_SHIFT)
+            if shifts and self._chance(0.5):
+                return {"alu_op": op}
+            return {"alu_op": op, "use_imm": 1, "imm": self._immediate(op)}
+        if kind is Pool:
+            return self._fields("tiles", "overwrite")
+        if kind is Gemm and self._chance(0.1):
+            return {"reset": 1}
+        return self._fields("overwrite") if self.config.has(Extension.OVERWRITE) else {}
 
     def _immediate(self, op: AluOp) -> int:
-        """Draw an immediate; values that destroy the operands are rare."""
-        often = self._chance(0.8)
+        """Draw an immediate; few destroy the operands."""
         if op is AluOp.SHR:
-            limits = ((Feature.FAR_SHIFT, 40), (Feature.LONG_SHIFT, 31))
-            longest = next((n for able, n in limits if self.capabilities.has(able)), 15)
-            most = 3 if often else longest
+            most = 40 if self.capabilities.has(Feature.FAR_SHIFT) else 31
+            most = 3 if self._chance(0.8) else most
             return self._integer(-most, most)
         value = self._integer(-(1 << 15), (1 << 15) - 1)
-        if often and op in (AluOp.MIN, AluOp.MAX):
-            positive = max(value, ~value)
-            return positive if op is AluOp.MIN else ~positive
-        return value
+        return {AluOp.MIN: max(value, ~value), AluOp.MAX: min(value, ~value)}.get(op, value)
 
-    def _alu_on(self, window: range, op: AluOp, imm: int) -> None:
-        """Apply an immediate to a whole window without post-processing."""
-        if self.post_set:
-            self.builder.add(Post())
-            self.post_set = False
-        place = self._load_micro_ops([(window.start, 0, 0)])
-        self.builder.alu(op, place, len(window), imm)
-        self.current[window.start : window.stop] = True
-
-    def _compute(
-        self,
-        kind: type[Gemm | Alu | Pool],
-        windows: dict[str, range],
-        accumulators_read: tuple[str, ...] = ("dst",),
-        **fields: int,
-    ) -> None:
-        """Add an instruction whose loops and micro-ops stay within the windows of operands."""
-        for most in (*(8,) * _TRIES, 1):
-            loops, columns = self._draw_loops(windows, most)
-            if most == 1 or not self._repeats(loops, columns, accumulators_read):
-                break
-        unused = np.zeros_like(columns["dst"])
-        operands = [columns.get(name, unused).tolist() for name in ("dst", "src", "wgt")]
-        rows = list(zip(*operands, strict=True))
-        place = self._load_micro_ops(rows)
-        written = np.add.outer(loop_steps(Gemm(**loops), "dst"), columns["dst"])
-        self.current[written] = not fields.get("reset")
-        ends = {"uop_begin": place, "uop_end": place + len(rows)}
-        self.builder.add(kind(**fields, **loops, **ends))
-
-    def _draw_loops(
-        self, windows: dict[str, range], most: int
-    ) -> tuple[dict[str, int], dict[str, Ints]]:
-        """Return the loop fields, and each operand's elements in the micro-ops."""
-        held = self.capabilities.micro_op_depth(self.config)
-        count = self._integer(1, min(most, held))
+    def _drawn_loops(self, i: LoopInstruction, most: int) -> tuple[LoopInstruction, Ints]:
+        """Draw loops and micro-ops whose operands stay within the windows."""
+        count = self._integer(1, min(most, self.capabilities.micro_op_depth(self.config)))
         extents = {"out": self._integer(1, most), "in": self._integer(1, most)}
-        fields = {f"iter_{loop}": extent for loop, extent in extents.items()}
-        columns = {}
-        for name, window in windows.items():
-            room = len(window) - 1
+        drawn: dict[str, Any] = {f"iter_{loop}": extent for loop, extent in extents.items()}
+        rows = np.zeros((count, len(OPERANDS)), np.int64)
+        for operand, memory in operands(i).items():
+            room = len(window := self.windows[memory])
             for loop, extent in extents.items():
-                furthest = room // (extent - 1) if extent > 1 else 0
-                factor = self._integer(0, furthest) if self._chance(0.7) else 0
+                furthest = room // extent if extent > 1 and self._chance(0.7) else 0
+                drawn[f"{operand}_factor_{loop}"] = factor = self._integer(0, furthest)
                 room -= factor * (extent - 1)
-                fields[f"{name}_factor_{loop}"] = factor
-            columns[name] = window.start + self.rng.integers(0, room + 1, count)
+            rows[:, OPERANDS.index(operand)] = window.start + self.rng.integers(0, room, count)
         if self.config.has(Extension.PAIRS) and self._chance(0.5):
             lengths = self.rng.integers(1, 5, count)  # of runs of one accumulator
-            columns["dst"] = np.repeat(columns["dst"], lengths)[:count]
-        return fields, columns
+            rows[:, 0] = np.repeat(rows[:, 0], lengths)[:count]
+        return replace(i, uop_end=count, **drawn), rows
 
-    def _repeats(
-        self, fields: dict[str, int], columns: dict[str, Ints], reads: tuple[str, ...]
-    ) -> bool:
+    def _repeats(self, i: LoopInstruction, rows: Ints) -> bool:
         """Whether a step reads the result of a step shortly before it."""
-        i = Gemm(**fields)
-        written, *read = (
-            np.add.outer(loop_steps(i, n), columns[n]).ravel() for n in ("dst", *reads)
-        )
+        read = [name for name, memory in operands(i).items() if memory == Memory.ACC]
+        written, *others = (steps(i, name, rows).ravel() for name in read)
+        if accumulates(i):
+            others.append(written)
         return any(
             bool((written[:-d] == operand[d:]).any())
             for d in range(1, min(self.distance, len(written)))
-            for operand in read
+            for operand in others
         )
 
-    def _load_micro_ops(self, rows: list[tuple[int, int, int]]) -> int:
-        depth = self.capabilities.micro_op_depth(self.config)
-        place = self._integer(0, depth - len(rows))
-        self.builder.load_micro_ops(self.builder.micro_ops(*rows), len(rows), place)
-        return place
+    def _execute(self, i: LoopInstruction, rows: Ints) -> None:
+        """Add an instruction, behind a LOAD of its micro-ops."""
+        place = self._integer(0, self.capabilities.micro_op_depth(self.config) - len(rows))
+        first = self.builder.micro_ops(*map(tuple, rows.tolist()))
+        self.builder.load_micro_ops(first, len(rows), place)
+        self._add(replace(i, uop_begin=place, uop_end=place + len(rows)), rows=rows)
+
+    def _alu(self, op: AluOp, imm: int) -> None:
+        """Apply an immediate to all accumulators without post-processing."""
+        if self.post.enable:
+            self._add(OFF)
+        i = Alu(alu_op=op, use_imm=1, imm=imm, iter_out=1, iter_in=len(self.acc), dst_factor_in=1)
+        self._execute(replace(i, uop_end=1), np.array([[self.acc.start, 0, 0]]))
+
+    def _set_post(self) -> None:
+        """Enable post-processing, or disable it."""
+        if self._chance(0.2):
+            self._add(OFF)
+            return
+        low, high = sorted(self._integer(-128, 127) for _ in range(2))
+        drawn = self._fields("use_bias", "use_scale", "round_half", "zero_point")
+        drawn |= {"low": low, "high": high} if self._chance(0.5) else {"low": -128, "high": 127}
+        if not drawn["use_scale"]:
+            drawn |= self._fields("multiplier", "shift")
+        elif self.config.has(Extension.EXACT):
+            drawn |= self._fields("fine")
+        if drawn["use_bias"] or drawn["use_scale"]:  # up to 8 iterations of each loop
+            drawn |= self._fields("row", "row_factor_out", "row_factor_in")
+        if self.config.has(Extension.TABLE) and self._chance(0.5):
+            drawn |= {"use_table": 1} | self._fields("table_index")
+        self._add(Post(enable=1, **drawn))
 
     # ----------------------------------------------------------------------------- random
 
-    def _halves(self, depth: int, most: int) -> tuple[range, range]:
-        """Return a window in each half of a memory."""
-        half = depth // 2
-        sizes = [self._integer(min(4, half), min(most, half)) for _ in range(2)]
-        bases = [self._integer(0, half - sizes[0]), self._integer(half, depth - sizes[1])]
-        first, second = (range(b, b + n) for b, n in zip(bases, sizes, strict=True))
-        return first, second
+    def _window(self, depth: int, most: int) -> range:
+        size = self._integer(min(8, depth), min(most, depth))
+        first = self._integer(0, depth - size)
+        return range(first, first + size)
+
+    def _fields(self, *names: str) -> dict[str, int]:
+        return {name: self._integer(*_RANGES.get(name, (0, 1))) for name in names}
 
     def _integer(self, low: int, high: int) -> int:
         """Return an integer in low..high, inclusive; often one of the limits."""
@@ -485,18 +408,3 @@ class _Writer:
 
     def _chance(self, share: float) -> bool:
         return bool(self.rng.random() < share)
-
-
-def _is_alone(i: Instruction) -> bool:
-    """Whether an instruction depends on no other unit."""
-    return isinstance(i, Post) or (isinstance(i, Load) and i.memory == Memory.UOP)
-
-
-def _split(size: int) -> tuple[range, range]:
-    """Return the halves of a memory, one for each context."""
-    return range(size // 2), range(size // 2, size)
-
-
-def _reach(block: MemoryInstruction) -> int:
-    """Return the DRAM elements from the first to the last access, inclusive."""
-    return (block.y_size - 1) * block.x_stride + block.x_size

@@ -18,7 +18,6 @@ import socket
 import socketserver
 import threading
 import time
-from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -36,7 +35,6 @@ from vtaops.base.errors import (
 )
 from vtaops.base.temporary import TemporaryFolder
 from vtaops.board.bitfile import MAX_BYTES, check_part, parse_bit_file
-from vtaops.board.faults import Faults, FaultyConnection
 from vtaops.board.pynq import Accelerator, PynqDevice
 from vtaops.runtime.device import Closing, DeviceBuffer
 from vtaops.runtime.wire import (
@@ -67,8 +65,6 @@ class Limits:
         Maximum number of connections that are not logged in; one more ends the oldest.
     session_bytes : int
         Maximum memory of a session.
-    cache_bytes : int
-        Memory for programs and parameters that clients may reuse.
     launch_seconds : float
         Maximum duration of a run.
     login_seconds, answer_seconds : float
@@ -82,46 +78,11 @@ class Limits:
     sessions: int = 8
     logins: int = 64
     session_bytes: int = 256 << 20
-    cache_bytes: int = 64 << 20
     launch_seconds: float = 600.0
     login_seconds: float = 5.0
     answer_seconds: float = 30.0
     failure_seconds: float = 1.0
     idle_seconds: float = 3600.0
-
-
-class BlobCache:
-    """An LRU cache of byte strings by SHA-256; thread-safe.
-
-    Parameters
-    ----------
-    capacity : int
-        Maximum number of bytes.
-    """
-
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._lock = threading.Lock()
-        self._blobs: OrderedDict[str, bytes] = OrderedDict()
-        self._used = 0
-
-    def get(self, digest: str) -> bytes | None:
-        """Return the bytes with this hash, if they are still cached."""
-        with self._lock:
-            blob = self._blobs.get(digest)
-            if blob is not None:
-                self._blobs.move_to_end(digest)
-            return blob
-
-    def put(self, digest: str, blob: bytes) -> None:
-        """Cache bytes; the caller must have checked their hash."""
-        with self._lock:
-            if digest in self._blobs or len(blob) > self._capacity:
-                return
-            self._blobs[digest] = blob
-            self._used += len(blob)
-            while self._used > self._capacity:
-                self._used -= len(self._blobs.popitem(last=False)[1])
 
 
 class BoardServer(Closing):
@@ -139,8 +100,6 @@ class BoardServer(Closing):
         The shared secret; it may be empty only if no other machine can connect.
     limits : Limits
         Resource limits of clients.
-    faults : Faults, optional
-        Faults to inject, for tests.
 
     Raises
     ------
@@ -156,7 +115,6 @@ class BoardServer(Closing):
         *,
         secret: bytes = b"",
         limits: Limits | None = None,
-        faults: Faults | None = None,
     ) -> None:
         if not secret and not is_loopback(host):
             raise DeviceError(
@@ -165,8 +123,6 @@ class BoardServer(Closing):
             )
         self.accelerator = accelerator
         self.limits = limits or Limits()
-        self.cache = BlobCache(self.limits.cache_bytes)
-        self.faults = faults
         self.bitstream: dict[str, str] | None = None
         """Hash, part and date of the bitstream programmed through this server."""
         self._secret = secret
@@ -214,6 +170,10 @@ class BoardServer(Closing):
 
     # ------------------------------------------------------------------------ sessions
 
+    def connection(self, stream: socket.socket) -> Connection:
+        """Return the messages of a client."""
+        return Connection(stream)
+
     def serve(self, stream: socket.socket, host: str, port: int) -> None:
         """Serve one connection until it ends; its errors do not affect the others.
 
@@ -224,9 +184,7 @@ class BoardServer(Closing):
         host, port : str, int
             Address of the client.
         """
-        connection = Connection(stream)
-        if self.faults is not None:
-            connection = FaultyConnection(stream, self.faults)
+        connection = self.connection(stream)
         with self._lock:
             self._logins[connection] = None
             if len(self._logins) > self.limits.logins:
@@ -401,18 +359,8 @@ class _Session:
         self._device.free(self._buffer(buffer))
         del self._buffers[buffer]
 
-    def write(self, payload: bytes, buffer: int, offset: int, keep: bool) -> None:
-        """Write bytes, and keep them for `fill` if they are likely to be written again."""
+    def write(self, payload: bytes, buffer: int, offset: int) -> None:
         self._device.write_at(self._buffer(buffer), offset, np.frombuffer(payload, np.uint8))
-        if keep:
-            self._server.cache.put(hashlib.sha256(payload).hexdigest(), payload)
-
-    def fill(self, buffer: int, offset: int, sha256: str) -> _Answer:
-        """Write the kept bytes with a hash; tell whether there are any."""
-        blob = self._server.cache.get(sha256)
-        if blob is not None:
-            self.write(blob, buffer, offset, keep=False)
-        return {"found": blob is not None}
 
     def read(self, buffer: int, offset: int, nbytes: int) -> _Answer:
         if not 0 <= nbytes <= CHUNK_BYTES:

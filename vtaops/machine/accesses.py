@@ -119,15 +119,19 @@ def _moved(i: MemoryInstruction) -> Iterator[Access]:
 
 
 def _operands(i: LoopInstruction, micro_ops: Ints) -> Iterator[Access]:
-    for (operand, memory), column in zip(_memories(i.opcode).items(), micro_ops.T, strict=False):
+    for (operand, memory), column in zip(operands(i).items(), micro_ops.T, strict=False):
         written = operand == "dst"
-        if not written and (i.reset or (isinstance(i, Alu) and i.use_imm)):
-            break
         tiles = tiles_of(i) if memory == Memory.INP else 1
         first = int(column.min())
         loops = i.iter_out, i.iter_in, *_FACTORS[operand](i)
         offsets = _offsets((column - first).tobytes(), *loops, tiles)
         yield _access(memory, first, offsets, written, not written or accumulates(i))
+
+
+def operands(i: LoopInstruction) -> dict[str, Memory]:
+    """Return the memory of each operand that an instruction has, in the order of `OPERANDS`."""
+    alone = i.reset or (isinstance(i, Alu) and i.use_imm)
+    return {"dst": Memory.ACC} if alone else _memories(i.opcode)
 
 
 @cache

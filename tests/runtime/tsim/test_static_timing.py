@@ -171,7 +171,7 @@ def test_a_clock_is_found_behind_its_buffers():
 
 
 def test_routing_uses_what_is_installed(monkeypatch, tmp_path):
-    (tmp_path / "xc7z020.bin").touch()
+    (tmp_path / "xc7z020clg400.bin").touch()
     program = tmp_path / "nextpnr-xilinx"
     program.write_text(
         '#!/bin/sh\necho "$@" > arguments\n'
@@ -183,7 +183,7 @@ def test_routing_uses_what_is_installed(monkeypatch, tmp_path):
     monkeypatch.setenv("CHIPDB", str(tmp_path))
     assert route(tmp_path, 120.0) == 88.25
     arguments = (tmp_path / "arguments").read_text()
-    assert f"--chipdb {tmp_path / 'xc7z020.bin'} --json netlist.json" in arguments
+    assert f"--chipdb {tmp_path / 'xc7z020clg400.bin'} --json netlist.json" in arguments
     assert "--xdc pins.xdc" in arguments
     assert "LOC H16 [get_ports clk]" in (tmp_path / "pins.xdc").read_text()
 

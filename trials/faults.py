@@ -1,11 +1,20 @@
-"""Fault injection for the virtual board and the server, for tests and training."""
+"""A virtual board and a server with injected faults."""
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum
+from typing import Any
 
+from vtaops.board.server import BoardServer
+from vtaops.board.virtual import VirtualBoard
+from vtaops.errors import DeviceError, DeviceTimeout
+from vtaops.hardware.registers import REGISTER_PAGE, HlsRegisters
 from vtaops.runtime.wire import PREAMBLE_BYTES, Connection, ConnectionLost
 
 
@@ -94,3 +103,68 @@ def _with_wrong_bit(data: bytes | bytearray) -> bytes:
     wrong = bytearray(data)
     wrong[len(wrong) // 2] ^= 0x10
     return bytes(wrong)
+
+
+LATE_POLLS = 5
+"""Polls that see nothing of a run whose flag is late."""
+
+
+class FaultyVirtualBoard(VirtualBoard):
+    """A virtual board with injected faults; only the functional simulator has those of runs."""
+
+    def __init__(self, *arguments: Any, faults: Faults) -> None:
+        super().__init__(*arguments)
+        self.faults = faults
+        self._late = _LateLogic(self._logic, faults)
+        self._launch: Callable[..., Any] = self.dram.launch
+        self.dram.launch = self._faulty_launch
+
+    def _faulty_launch(self, *arguments: Any) -> None:
+        if self.faults.take(Fault.HANG):
+            raise DeviceTimeout("a hang was injected")
+        self._launch(*arguments)
+
+    def program(self, content: bytes) -> None:
+        if self.faults.take(Fault.REFUSE_PROGRAMMING):
+            with suppress(DeviceError):
+                super().program(b"")  # the logic is lost
+            raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+        super().program(content)
+
+    def register(self, address: int) -> tuple[Any, int]:
+        _, offset = super().register(address)
+        return self._late, offset
+
+
+class _LateLogic:
+    """Registers whose done flag may tell of a run too late."""
+
+    def __init__(self, logic: Any, faults: Faults) -> None:
+        self._logic, self._faults = logic, faults
+        hls = logic.length > REGISTER_PAGE
+        self._done = 2 * REGISTER_PAGE + HlsRegisters.COMPUTE_DONE if hls else 0
+        self._keeps = hls  # the flag of the run before
+        self._late = self._before = 0
+
+    def read(self, offset: int) -> int:
+        if offset == self._done and self._late:
+            self._late -= 1
+            return self._before
+        return int(self._logic.read(offset))
+
+    def write(self, offset: int, data: int) -> None:
+        if offset == 0 and data & 1:  # a launch, by either control register
+            self._before = self._logic.read(self._done) if self._keeps else 0
+            self._late = LATE_POLLS * self._faults.take(Fault.LATE_DONE)
+        self._logic.write(offset, data)
+
+
+class FaultyServer(BoardServer):
+    """A server whose connections have injected faults."""
+
+    def __init__(self, *arguments: Any, faults: Faults, **options: Any) -> None:
+        self.faults = faults
+        super().__init__(*arguments, **options)
+
+    def connection(self, stream: socket.socket) -> Connection:
+        return FaultyConnection(stream, self.faults)
