@@ -524,7 +524,9 @@ def stored() -> tuple[bytes, dict]:
         path = Path(folder) / "results.db"
         with ResultStore(path) as store:
             ask(store)
-            rows = {r["key"]: {k: r[k] for k in ("task", "record")} for r in store.records()}
+        with closing(sqlite3.connect(path)) as database:
+            found = database.execute("SELECT key, task, record FROM records").fetchall()
+        rows = {key: {"task": json.loads(t), "record": json.loads(r)} for key, t, r in found}
         return path.read_bytes(), rows
 
 

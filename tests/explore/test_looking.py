@@ -68,7 +68,6 @@ def test_sweep_searches(tmp_path):
     done = call(*SWEEP[:3], "-j", 1, "--estimate", *VARY, "--search", 8, "--json")
     assert done.exit_code == 0, done.output
     assert 0 < len(json.loads(done.stdout)) <= 2
-    assert "of 8 trials pruned" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 import vtaops
 from examples.tiling_gym import SEARCHES, Problem
 from vtaops import Conv2d, Gemm, HardwareConfig, Tiling
-from vtaops.base.errors import ConfigError, DeviceError, StoreError
+from vtaops.base.errors import ConfigError, DeviceError
 from vtaops.explore import (
     Design,
     Engine,
@@ -43,34 +43,21 @@ def reached(points):
     return sorted((p.cycles, p.design.sram_nbytes) for p in points)
 
 
-@pytest.mark.parametrize("content", [b"precious", b"[]\n", b'{"a": 1}\n', b"[" * 100_000, b"\xff"])
-def test_a_journal_that_is_something_else_is_refused_and_stays(tmp_path, content):
-    path = tmp_path / "notes.txt"
-    path.write_bytes(content)
-    with pytest.raises(StoreError, match=r"cannot use the journal .*notes\.txt"):
-        search(SPACE, NETWORK, Engine(), trials=2, journal=path)
-    assert path.read_bytes() == content
-
-
-def test_nsga_finds_the_front_of_an_enumeration_and_resumes(tmp_path):
+def test_nsga_finds_the_front_of_an_enumeration(tmp_path):
     pytest.importorskip("optuna", reason="the search over hardware needs Optuna")
     designs, _ = SPACE.designs()
-    journal = tmp_path / "journal"
     with Engine() as engine:
         every = front(sweep(designs, NETWORK, engine))
         counted = engine.store.count()["evaluation"]
-        options = {"population": 12, "batch": 12}
-        part = search(SPACE, NETWORK, engine, trials=24, journal=journal, **options)
-        found = search(SPACE, NETWORK, engine, trials=144, journal=journal, **options)
+        points = search(SPACE, NETWORK, engine, trials=144, population=12)
         assert engine.store.count()["evaluation"] == counted  # nothing but what was enumerated
-        with pytest.raises(ConfigError, match="trials is 0"):
-            search(SPACE, NETWORK, engine, trials=0)
-        with pytest.raises(StoreError, match="cannot use the journal"):
-            search(SPACE, NETWORK, engine, trials=1, journal=tmp_path / "no" / "journal")
-    assert (part.trials, found.trials) == (24, 144)
-    assert set(reached(found.front)) == set(reached(every))
-    assert found.pruned > 0
-    assert len(found.points) < len(designs)
+        again = search(SPACE, NETWORK, engine, trials=144, population=12)
+        for wrong in ({"trials": 0}, {"trials": 1, "population": 1}):
+            with pytest.raises(ConfigError, match="must be at least 1 and 2"):
+                search(SPACE, NETWORK, engine, **wrong)
+    assert points == again
+    assert set(reached(front(points))) == set(reached(every))
+    assert len(points) < len(designs)
 
 
 def test_a_cluster_that_loses_a_worker_answers_as_one_process(tmp_path):

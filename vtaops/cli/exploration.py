@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,7 +29,7 @@ from vtaops.report.files import (
 from vtaops.report.style import list_table
 
 if TYPE_CHECKING:
-    from vtaops.explore import Design, Engine, Network, Point, Space
+    from vtaops.explore import Design, Network, Point, Space
 
 
 def default_store() -> Path:
@@ -75,9 +74,6 @@ def sweep(
             "--search", help="Let NSGA-II propose this many designs instead of trying all.", min=0
         ),
     ] = 0,
-    journal: Annotated[
-        Path | None, Option(help="File in which that search stores its trials.")
-    ] = None,
     store: Annotated[
         Path | None, Option(help="Where results are stored; the cache by default.")
     ] = None,
@@ -106,12 +102,7 @@ def sweep(
 
     Example: vtaops sweep --vary LOG_ACC_BUFF_SIZE=15,16,17 --vary EXTENSIONS=,post -o front.html
     """
-    from vtaops.explore import (
-        Engine,
-        ResultStore,
-        Space,
-        front,
-    )
+    from vtaops.explore import Engine, ResultStore, Space, front, search
     from vtaops.explore import sweep as evaluated
     from vtaops.explore.front import check_objectives
     from vtaops.report import exploration_table
@@ -129,7 +120,8 @@ def sweep(
         Engine(kept, _executor(jobs, dask), bar.tell) as engine,
     ):
         if isinstance(chosen, Space):
-            points = _searched(chosen, network, engine, trials, objectives, journal, not estimate)
+            options = {"trials": trials, "objectives": tuple(objectives)}
+            points = search(chosen, network, engine, timed=not estimate, **options)
         else:
             points = evaluated(chosen, network, engine, timed=not estimate)
     _tell_failures(points)
@@ -217,25 +209,6 @@ def _network(model: str, layers: list[str] | None) -> Network:
     return Network.model(model) if model else Network.named(layers or ["resnet18"])
 
 
-def _searched(
-    space: Space,
-    network: Network,
-    engine: Engine,
-    trials: int,
-    objectives: list[str],
-    journal: Path | None,
-    timed: bool,
-) -> list[Point]:
-    from vtaops.explore import search
-
-    result = search(
-        space, network, engine, trials=trials, objectives=tuple(objectives), timed=timed,
-        journal=journal,
-    )  # fmt: skip
-    say(f"{result.pruned} of {result.trials} trials pruned by bound", err=True)
-    return list(result.points)
-
-
 def _space(spaces: dict[str, Space], part: str) -> Space:
     """Return the space that is searched."""
     if len(spaces) > 1:
@@ -312,10 +285,10 @@ def _write(path: Path, rows: list[dict[str, Any]], points: Sequence[Point], titl
     say(f"written to {path}", err=True)
 
 
-def _executor(jobs: int, dask: str) -> Callable[[], Executor] | None:
-    """Return a function that starts the worker processes; None to compute in this one."""
+def _executor(jobs: int, dask: str) -> Executor | None:
+    """Return the worker processes; None to compute in this one."""
     from vtaops.explore import dask_executor, process_pool
 
     if dask:
-        return partial(dask_executor, dask)
-    return partial(process_pool, jobs or None) if jobs != 1 else None
+        return dask_executor(dask)
+    return process_pool(jobs or None) if jobs != 1 else None

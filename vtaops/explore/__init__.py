@@ -12,7 +12,7 @@ from vtaops.explore.engine import Engine, dask_executor, process_pool
 from vtaops.explore.evaluation import Evaluation, TilingCandidate, evaluate, model_version
 from vtaops.explore.front import OBJECTIVES, front
 from vtaops.explore.network import Network
-from vtaops.explore.search import SearchResult, search
+from vtaops.explore.search import search
 from vtaops.explore.store import ResultStore
 from vtaops.explore.sweep import LayerResult, Point, sweep
 from vtaops.explore.tilings import EstimatedTiling, TilingQuery
@@ -28,7 +28,6 @@ __all__ = [
     "Network",
     "Point",
     "ResultStore",
-    "SearchResult",
     "Space",
     "TilingCandidate",
     "TilingQuery",

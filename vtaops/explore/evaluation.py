@@ -31,27 +31,16 @@ from vtaops.schedule import Tiling, blocked_shape, check_tiling
 
 _PACKAGE = Path(__file__).parent.parent
 
-_DECISIVE = (
-    *("base/shapes.py", "machine", "ops", "schedule", "lowering", "program"),
-    "compiler/driver.py",
-)
-"""Rooms and files that an evaluation depends on."""
-
 
 @cache
 def model_version() -> str:
-    """Return a digest of the sources that an evaluation depends on.
+    """Return a digest of the sources of vtaops: an evaluation of another version is not reused.
 
     The timing model's loop, in C++, contributes a digest of its own sources.
-
-    An evaluation of another version is never reused.
     """
     digest = hashlib.sha256(_timing.sources.encode())
-    for room in _DECISIVE:
-        source = _PACKAGE / room
-        for path in [source] if source.is_file() else sorted(source.rglob("*.py")):
-            digest.update(path.relative_to(_PACKAGE).as_posix().encode())
-            digest.update(path.read_bytes())
+    for path in sorted(_PACKAGE.rglob("*.py")):
+        digest.update(path.relative_to(_PACKAGE).as_posix().encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
 
@@ -134,9 +123,7 @@ class TilingCandidate(Task):
     @cached_property
     def config(self) -> HardwareConfig:
         """The configuration to compile for: the smallest scratchpads that hold the tiling."""
-        config = self.design.config
-        key = (*array_of(config), config.log_uop_buff_size)
-        return _smallest(self.op, self.tiling, _Held(config, key))
+        return _smallest(self.op, self.tiling, self.design.config)
 
     @cached_property
     def data(self) -> dict[str, Any]:
@@ -163,21 +150,11 @@ class TilingCandidate(Task):
         return [*map(evaluate, tasks)]
 
 
-@dataclass(frozen=True)
-class _Held:
-    """Cache key: configurations that differ only in scratchpads for tiles share tilings."""
-
-    config: HardwareConfig = field(compare=False)
-    key: tuple[object, ...]
-
-
-@lru_cache(maxsize=65536)
-def _smallest(op: Operator, tiling: Tiling, hardware: _Held) -> HardwareConfig:
+def _smallest(op: Operator, tiling: Tiling, config: HardwareConfig) -> HardwareConfig:
     """Return the configuration with the smallest scratchpads that hold a tiling.
 
     The packing rules reject a few combinations of sizes; then the next larger one is tried.
     """
-    config = replace(hardware.config, target="sim")
     used = blocked_shape(op, config).footprint(tiling, config)
     least = {}
     for memory in ("inp", "wgt", "acc"):
@@ -186,7 +163,7 @@ def _smallest(op: Operator, tiling: Tiling, hardware: _Held) -> HardwareConfig:
     for more in sorted(product(range(6), repeat=len(least)), key=sum):
         sizes = {name: log + m for (name, log), m in zip(least.items(), more, strict=True)}
         try:
-            return replace(config, **sizes)
+            return replace(config, target="sim", **sizes)
         except ConfigError as error:
             refusal = error
     raise ConfigError(f"no scratchpads hold {tiling}: {refusal}")
