@@ -342,7 +342,17 @@ class Answering(Executor):
 
 @pytest.mark.parametrize(
     "answer",
-    [None, 5, [], [None], ["x"], [{}], [{}, {}], [{"text": "<b>"}], [{"reason": "", "estimate": -1}]],
+    [
+        None,
+        5,
+        [],
+        [None],
+        ["x"],
+        [{}],
+        [{}, {}],
+        [{"text": "<b>"}],
+        [{"reason": "", "estimate": -1}],
+    ],
 )
 def test_what_workers_answer_is_read_before_it_is_stored(answer):
     store = ResultStore(":memory:")

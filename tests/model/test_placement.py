@@ -56,7 +56,8 @@ def reasoned(model, change):
     """Return a model's file with other reasons in its plan, and the right checksum."""
 
     def changed(header):
-        return {**header, "reasons": change(header["reasons"])}
+        content = header["content"]
+        return {**header, "content": {**content, "reasons": change(content["reasons"])}}
 
     return resealed(artefact._FILE, artefact.dumps(model), changed)
 
@@ -97,7 +98,8 @@ def test_reasons_that_no_plan_has_are_refused(model, change):
 )
 def test_every_node_is_in_one_stage(model, change, message):
     def changed(header):
-        return {**header, "stages": change(header["stages"])}
+        content = header["content"]
+        return {**header, "content": {**content, "stages": change(content["stages"])}}
 
     data = resealed(artefact._FILE, artefact.dumps(model), changed)
     with pytest.raises(ProgramError, match=message):
