@@ -45,7 +45,6 @@ FILES = {
     "report profile network.vtam --output": ".html",
     "report trace program.vta --output": ".json",
     "report roofline --output": ".svg",
-    "report results store.db --output": ".csv",
     "course lesson vector_add --size 64 --budget 0.01 --plot": ".png",
     "sweep --layer resnet18.C11 --estimate -j 1 --store new.db --output": ".csv",
     "bitstream info x.bit --to-bin": ".bin",
@@ -64,7 +63,6 @@ FOLDERS = {
 
 GROWING = {
     "sweep --layer resnet18.C11 --estimate -j 1 --store": ".db",
-    "sweep --layer resnet18.C11 --estimate -j 1 --store new.db --search 2 --journal": ".log",
 }
 """Options that name a file that grows: what else is there is refused, and stays."""
 
@@ -76,12 +74,12 @@ ROOT_ONLY = ("read-only file", "file of another user", "folder of another user",
 
 READ = {
     *("x.npy", "float.onnx", "network.onnx", "network.vtam", "program.vta", "program.asm"),
-    *("store.db", "x.bit", "x.npz"),
+    *("x.bit", "x.npz"),
 }
 """Files that commands read."""
 
-STORES = ("new.db", "store.db-")
-"""How the names of a store begin that a command makes, and of the journals beside one."""
+STORES = ("new.db",)
+"""How the names of a store begin that a command makes."""
 
 PRECIOUS = b"precious"
 
@@ -95,7 +93,6 @@ MADE_BY = {
     "network.onnx": "quantize float.onnx --calibration x.npy --output network.onnx",
     "network.vtam": "compile network.onnx --output network.vtam",
     "program.vta": "run op Gemm(m=2,n=2,k=2) --save program.vta",
-    "store.db": "sweep --layer resnet18.C11 --estimate -j 1 --store store.db",
     "program.asm": "disasm program.vta",
 }
 """The commands that make what others read."""

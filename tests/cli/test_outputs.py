@@ -93,7 +93,6 @@ READING = {
     "evaluate {} --data photos --output": ".html",
     "report profile {} --output": ".html",
     "report trace {} --output": ".json",
-    "report results {} --output": ".csv",
     "bitstream info {} --to-bin": ".bin",
     "sweep --model {} --output": ".html",
 }

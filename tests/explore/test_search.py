@@ -1,4 +1,4 @@
-"""Searches: NSGA-II against enumeration, a cluster that loses a worker, the gym."""
+"""A cluster that loses a worker, and the gym."""
 
 import os
 import random
@@ -10,7 +10,7 @@ import pytest
 import vtaops
 from examples.tiling_gym import SEARCHES, Problem
 from vtaops import Conv2d, Gemm, HardwareConfig, Tiling
-from vtaops.base.errors import ConfigError, DeviceError
+from vtaops.base.errors import DeviceError
 from vtaops.explore import (
     Design,
     Engine,
@@ -18,8 +18,6 @@ from vtaops.explore import (
     ResultStore,
     Space,
     dask_executor,
-    front,
-    search,
     sweep,
 )
 from vtaops.schedule import default_tiling
@@ -28,36 +26,6 @@ from vtaops.schedule.workloads import Workload
 PYNQ = Design(HardwareConfig.load("pynq"))
 SMALL = Conv2d(in_channels=16, out_channels=32, height=6, width=7, kernel=3, padding=1)
 NETWORK = Network("two", (Workload("conv", SMALL, 2), Workload("gemm", Gemm(m=5, n=64, k=96))))
-SPACE = Space(
-    PYNQ,
-    {
-        "LOG_BLOCK": [3, 4],
-        "LOG_INP_BUFF_SIZE": [10, 12, 15],
-        "LOG_WGT_BUFF_SIZE": [13, 15],
-        "LOG_ACC_BUFF_SIZE": [11, 15],
-    },
-)
-
-
-def reached(points):
-    return sorted((p.cycles, p.design.sram_nbytes) for p in points)
-
-
-def test_nsga_finds_the_front_of_an_enumeration(tmp_path):
-    pytest.importorskip("optuna", reason="the search over hardware needs Optuna")
-    designs, _ = SPACE.designs()
-    with Engine() as engine:
-        every = front(sweep(designs, NETWORK, engine))
-        counted = engine.store.count()["evaluation"]
-        points = search(SPACE, NETWORK, engine, trials=144, population=12)
-        assert engine.store.count()["evaluation"] == counted  # nothing but what was enumerated
-        again = search(SPACE, NETWORK, engine, trials=144, population=12)
-        for wrong in ({"trials": 0}, {"trials": 1, "population": 1}):
-            with pytest.raises(ConfigError, match="must be at least 1 and 2"):
-                search(SPACE, NETWORK, engine, **wrong)
-    assert points == again
-    assert set(reached(front(points))) == set(reached(every))
-    assert len(points) < len(designs)
 
 
 def test_a_cluster_that_loses_a_worker_answers_as_one_process(tmp_path):

@@ -2,7 +2,7 @@
 
 `Space` defines the hardware, `Network` the workload; `sweep` evaluates each design and `front`
 returns the Pareto-optimal ones. An `Engine` computes on any executor and keeps results in a
-`ResultStore`. `search` finds fronts of large spaces.
+`ResultStore`.
 """
 
 from vtaops.explore.area import area, share
@@ -12,7 +12,6 @@ from vtaops.explore.engine import Engine, dask_executor, process_pool
 from vtaops.explore.evaluation import Evaluation, TilingCandidate, evaluate, model_version
 from vtaops.explore.front import OBJECTIVES, front
 from vtaops.explore.network import Network
-from vtaops.explore.search import search
 from vtaops.explore.store import ResultStore
 from vtaops.explore.sweep import LayerResult, Point, sweep
 from vtaops.explore.tilings import EstimatedTiling, TilingQuery
@@ -38,7 +37,6 @@ __all__ = [
     "front",
     "model_version",
     "process_pool",
-    "search",
     "share",
     "sweep",
 ]

@@ -114,13 +114,6 @@ class ResultStore:
         """Return the number of records of each kind."""
         return dict(self._rows("SELECT kind, count(*) FROM records GROUP BY kind"))
 
-    def table(self, kind: str) -> Iterator[dict[str, Any]]:
-        """Yield the records of a kind as flat rows: key, version, the task, the result."""
-        query = "SELECT key, version, task, record FROM records WHERE kind = ? ORDER BY key"
-        for key, version, task, record in self._rows(query, [kind]):
-            about = self._object(key, task) | self._object(key, record)
-            yield {"key": key, "version": version, **_flat(about)}
-
     # ------------------------------------------------------------------- details
 
     def _object(self, key: str, text: Any) -> Record:
@@ -143,14 +136,3 @@ class ResultStore:
 
     def _errors(self) -> AbstractContextManager[None]:
         return raising(StoreError, f"the store {str(self.path)!r}", sqlite3.Error)
-
-
-def _flat(value: Record) -> Record:
-    """Return plain data with the keys of objects in objects among its own, lists as text."""
-    row: Record = {}
-    for name, each in value.items():
-        if isinstance(each, dict):
-            row |= _flat(each)
-        else:
-            row[name] = "+".join(map(str, each)) if isinstance(each, list) else each
-    return row
