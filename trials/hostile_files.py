@@ -566,7 +566,6 @@ def use_store(data: bytes) -> None:
             return
         acts(
             lambda: ask(store),
-            lambda: list(store.table("evaluation")),
             store.count,
             lambda: store.put("v", {"new": ("test", {}, {})}),
             store.close,

@@ -15,6 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
+from itertools import filterfalse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -307,9 +308,8 @@ class Program:
         names = [buffer.name for buffer in self.buffers]
         if len(set(names)) < len(names):
             raise ProgramError(f"two buffers have the same name: {', '.join(sorted(names))}")
-        for name in names:
-            if not is_name(name):
-                raise ProgramError(f"a buffer is named {name!r:.80}; {NAME_RULE}")
+        for name in filterfalse(is_name, names):
+            raise ProgramError(f"a buffer is named {name!r:.80}; {NAME_RULE}")
         bad = np.flatnonzero(
             (self.relocations < MICRO_OPS) | (self.relocations >= len(self.buffers))
         )
