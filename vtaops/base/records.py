@@ -3,8 +3,8 @@
 `Archive` owns header and body of a file; the framing is `vtaops.base.envelope`'s. The header is
 JSON: ASCII, keys sorted, no spaces. It holds the content (a record is an object with the name of
 its class under ``record``, and its fields; lists are tuples), the fingerprint of its configuration,
-and the sizes of the blobs: arrays and bytes, little-endian, each of which starts at a multiple of
-64 bytes of the file.
+and the sizes of the blobs: arrays, little-endian, each of which starts at a multiple of 64 bytes of
+the file.
 
 Equal contents give equal bytes, and only such bytes are read. Nothing in a file is trusted.
 """
@@ -17,13 +17,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
 
 from vtaops.base.annotations import conforms
-from vtaops.base.envelope import DIGEST_BYTES, PREAMBLE_BYTES, Envelope
+from vtaops.base.envelope import PREAMBLE_BYTES, Envelope
 from vtaops.base.errors import ProgramError, VTAError, raising
+from vtaops.base.files import read_file, reason_of, write_file
 
 MALFORMED = (
     KeyError,
@@ -92,6 +94,33 @@ class Archive(Envelope):
     kinds: Mapping[str, Callable[..., Any]]
     stand_in: StandIn = lambda value, content, blobs: value
 
+    def save(self, content: Any, path: str | Path) -> None:
+        """Write a file atomically: a reader never sees half of it.
+
+        Raises
+        ------
+        ProgramError
+            If the file cannot be written, or as `dumps`.
+        """
+        data = self.dumps(content)
+        with raising(ProgramError, f"cannot write {path}", OSError, describe=reason_of):
+            write_file(path, data)
+
+    def load(self, path: str | Path) -> Any:
+        """Return the content of a file.
+
+        Raises
+        ------
+        ProgramError
+            If the file cannot be read, or as `loads`; the message names the file.
+        """
+        with raising(ProgramError, f"cannot read {path}", OSError):
+            data = read_file(path, self.most)
+        try:
+            return self.loads(data)
+        except ProgramError as error:
+            raise ProgramError(f"{path}: {error}") from error
+
     def dumps(self, content: Any) -> bytes:
         """Return the bytes of a file.
 
@@ -100,7 +129,11 @@ class Archive(Envelope):
         ProgramError
             If a part of the content has no place in a file.
         """
-        return self.sealed(*self._described(content))
+        blobs = Blobs()
+        with raising(ProgramError, f"the {self.what} has no file", *MALFORMED):
+            written = self._written(content, content, blobs)
+        header = {"content": written, "fingerprint": content.config.fingerprint}
+        return self.sealed(header, blobs.data)
 
     def loads(self, data: bytes) -> Any:
         """Return the content of a file's bytes; the inverse of `dumps`.
@@ -128,18 +161,18 @@ class Archive(Envelope):
             raise ProgramError(f"{inconsistent}: {error}") from error
         except MALFORMED as error:
             raise ProgramError(f"{inconsistent}: {error!r:.200}") from error
-        at = PREAMBLE_BYTES
-        for part in _parts(*self._described(content)):
-            if data[at : at + len(part)] != bytes(part):
-                raise ProgramError(f"the {self.what} is not in the form that vtaops writes")
-            at += len(part)
-        if at != len(data) - DIGEST_BYTES:
-            raise ProgramError(f"the {self.what} has {len(data) - at} bytes behind its blobs")
+        if self.dumps(content) != data:
+            raise ProgramError(f"the {self.what} is not in the form that vtaops writes")
         return content
 
     def sealed(self, header: dict[str, Any], blobs: Sequence[Bytes]) -> bytes:
         """Return the bytes of a file with any header but for the sizes of the blobs."""
-        return self.seal(*_parts(header, blobs))
+        whole = {**header, "blobs": [*map(len, blobs)]}
+        text = json.dumps(whole, sort_keys=True, separators=(",", ":")).encode("ascii")
+        body = [_padding(PREAMBLE_BYTES + len(text))]
+        for blob in blobs:
+            body += [blob, _padding(len(blob))]
+        return self.seal(text, *body)
 
     def opened(self, data: bytes) -> tuple[dict[str, Any], list[Bytes]]:
         """Return header and blobs of a file that `dumps` has written."""
@@ -147,15 +180,8 @@ class Archive(Envelope):
         header = json.loads(text)
         return header, [*_cut(header.pop("blobs"), body, len(text))]
 
-    def _described(self, content: Any) -> tuple[dict[str, Any], list[Bytes]]:
-        """Return the header of a content, and the blobs behind it."""
-        blobs = Blobs()
-        with raising(ProgramError, f"the {self.what} has no file", *MALFORMED):
-            written = self._written(content, content, blobs)
-        return {"content": written, "fingerprint": content.config.fingerprint}, blobs.data
-
     def _written(self, value: Any, content: Any, blobs: Blobs) -> Any:
-        """Return a value as JSON, and append its arrays and bytes to the blobs."""
+        """Return a value as JSON, and append its arrays to the blobs."""
         value = self.stand_in(value, content, blobs)
         if isinstance(value, tuple | list) and not isinstance(value, Record):
             return [self._written(item, content, blobs) for item in value]
@@ -179,8 +205,6 @@ def _record(value: Any, blobs: Blobs) -> Record:
             blob = blobs.add(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
             parts = {"blob": blob, "dtype": str(value.dtype), "shape": value.shape}
             return Record("array", parts)
-        case bytes():
-            return Record("bytes", {"blob": blobs.add(value)})
         case Mapping():
             return Record("dict", {"items": tuple(sorted(value.items()))})
         case Enum():
@@ -189,17 +213,6 @@ def _record(value: Any, blobs: Blobs) -> Record:
         raise TypeError(f"{value!r:.80} is code of this process, or no data")
     saved = [f.name for f in fields(value) if f.metadata.get("saved", True)]
     return Record(type(value).__name__, {name: getattr(value, name) for name in saved})
-
-
-def _parts(header: dict[str, Any], blobs: Sequence[Bytes]) -> Iterator[Bytes]:
-    """Yield header and body of a file in parts."""
-    whole = {**header, "blobs": [*map(len, blobs)]}
-    text = json.dumps(whole, sort_keys=True, separators=(",", ":")).encode("ascii")
-    yield text
-    yield _padding(PREAMBLE_BYTES + len(text))
-    for blob in blobs:
-        yield blob
-        yield _padding(len(blob))
 
 
 def _padding(size: int) -> bytes:
@@ -241,15 +254,11 @@ def _array(blob: memoryview, dtype: str, shape: tuple[int, ...]) -> np.ndarray[A
     return np.frombuffer(blob, np.dtype(dtype).newbyteorder("<")).reshape(shape)
 
 
-def _bytes(blob: memoryview) -> bytes:
-    return bytes(blob)
-
-
 def _dict(items: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
     return dict(items)
 
 
-_OWN = {"array": _array, "bytes": _bytes, "dict": _dict}
+_OWN = {"array": _array, "dict": _dict}
 """What makes the records that any file may hold."""
 
 

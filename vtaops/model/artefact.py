@@ -1,6 +1,6 @@
 """The model file: everything that a run needs, and nothing of the compiler.
 
-A file of `vtaops.base.records`, whose content is a `Contents`. Weights that a program has as an
+A file of `vtaops.base.records`, whose content is a `Model`. Weights that a program has as an
 image in tiles are stored as this image only. Other arrays are views of the file's bytes, so a model
 loads as fast as its file is read and hashed, and host functions inflated. These are parts of ONNX
 models, and their weights are floats. Reading a file never opens them: the first run that calls one
@@ -11,7 +11,7 @@ Imports no TVM.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.agreement import Agreement
-from vtaops.base.errors import ProgramError, VTAError, raising
+from vtaops.base.errors import ProgramError
 from vtaops.base.files import NETWORK
 from vtaops.base.names import checked_call
-from vtaops.base.records import MALFORMED, Archive, Blobs, Record
+from vtaops.base.records import Archive, Blobs, Record
 from vtaops.base.shapes import Array
 from vtaops.graph import (
     FineRequantization,
@@ -50,39 +50,6 @@ MAGIC = b"VTAMODEL"
 FORMAT_VERSION = 12
 
 
-@dataclass(frozen=True)
-class Contents:
-    """What a model's file holds; the stages first, in whose images the graph's weights are found.
-
-    Attributes
-    ----------
-    stages, graph, config, agreement
-        As `Model`.
-    capabilities : str
-        Their name.
-    reasons : tuple of (str, str)
-        Why each node is where it is, and the code of that.
-    """
-
-    stages: tuple[Stage, ...]
-    graph: Graph
-    config: HardwareConfig
-    agreement: Agreement
-    capabilities: str
-    reasons: tuple[tuple[str, str], ...]
-
-
-def save(model: Model, path: str | Path) -> None:
-    """Write a model to a file atomically.
-
-    Raises
-    ------
-    ProgramError
-        If the file cannot be written.
-    """
-    _FILE.save(dumps(model), path)
-
-
 @checked_call
 def load(path: str | Path) -> Model:
     """Read a model from a file without running any of its code.
@@ -95,38 +62,10 @@ def load(path: str | Path) -> Model:
     Raises
     ------
     ProgramError
-        If the file cannot be read, or is not exactly what `save` writes.
+        If the file cannot be read, or is not exactly what `Model.save` writes.
     """
-    model: Model = _FILE.load(path, loads)
+    model: Model = _FILE.load(path)
     return model
-
-
-def dumps(model: Model) -> bytes:
-    """Serialize a model to the bytes of its file."""
-    reasons = tuple((row.reason, row.code) for row in model.plan)
-    about = model.config, model.agreement, model.capabilities.name, reasons
-    return _FILE.dumps(Contents(model.stages, model.graph, *about))
-
-
-def loads(data: bytes) -> Model:
-    """Deserialize a model.
-
-    Raises
-    ------
-    ProgramError
-        If the file is foreign, of another version, truncated, corrupted or inconsistent; the
-        message says which.
-    """
-    held: Contents = _FILE.loads(data)
-    graph, stages, config = held.graph, held.stages, held.config
-    try:
-        with raising(ProgramError, "malformed", *MALFORMED, describe=repr):
-            capabilities = find(held.capabilities)
-            check_stages(graph, stages, config.fingerprint)
-            rows = placements(graph, stages, held.reasons)
-    except VTAError as error:
-        raise ProgramError(f"the model is inconsistent: {error}") from error
-    return Model(graph, config, capabilities, rows, stages, held.agreement)
 
 
 # -------------------------------------------------------------------------------- records
@@ -141,19 +80,22 @@ class GraphNode:
     outputs: tuple[str, ...]
 
 
-def _stand_in(value: Any, contents: Contents, blobs: Blobs) -> Any:
+def _stand_in(value: Any, model: Model, blobs: Blobs) -> Any:
     """Return what is written for a part of a model."""
+    if isinstance(value, Model):
+        return Record("Model", _contents(value))
     if isinstance(value, Graph):
         return Record("Graph", _described(value))
     if isinstance(value, OnnxFunction):
-        return Record("HostFunction", {"data": deflated(value.data), "nbytes": len(value.data)})
+        data = np.frombuffer(deflated(value.data), np.uint8)
+        return Record("HostFunction", {"data": data, "nbytes": len(value.data)})
     if isinstance(value, HostFunction):
         raise ProgramError(
             f"the host function {type(value).__name__} is code of this process; a file holds ONNX "
             "models (vtaops.graph.onnx_function.OnnxFunction)"
         )
     if isinstance(value, np.ndarray) and value.dtype == np.int8 and value.ndim in (2, 4):
-        return _tiled(value, kernel_layout(contents.config), blobs) or value
+        return _tiled(value, kernel_layout(model.config), blobs) or value
     return value
 
 
@@ -174,8 +116,37 @@ def _untiled(image: Array, layout: str, shape: tuple[int, ...]) -> Array:
     return weight
 
 
-def _host_function(data: bytes, nbytes: int) -> HostFunction:
-    return OnnxFunction(inflated(data, nbytes))
+def _host_function(data: Array, nbytes: int) -> HostFunction:
+    return OnnxFunction(inflated(data.tobytes(), nbytes))
+
+
+def _contents(model: Model) -> dict[str, Any]:
+    """Return the arguments with which `_model` makes a model again.
+
+    The stages come first: in their images the graph's weights are found.
+    """
+    return {
+        "stages": model.stages,
+        "graph": model.graph,
+        "config": model.config,
+        "agreement": model.agreement,
+        "capabilities": model.capabilities.name,
+        "reasons": [(row.reason, row.code) for row in model.plan],
+    }
+
+
+def _model(
+    stages: tuple[Stage, ...],
+    graph: Graph,
+    config: HardwareConfig,
+    agreement: Agreement,
+    capabilities: str,
+    reasons: tuple[tuple[str, str], ...],
+) -> Model:
+    """Check the parts of a model against each other, and put them together."""
+    check_stages(graph, stages, config.fingerprint)
+    rows = placements(graph, stages, reasons)
+    return Model(graph, config, find(capabilities), rows, stages, agreement)
 
 
 def _described(graph: Graph) -> dict[str, Any]:
@@ -226,15 +197,21 @@ def _is_operator(kind: Any) -> bool:
 
 
 _CLASSES = (
-    *(Contents, Agreement, Argument, HostStage, Region, Tensor),
+    *(Agreement, Argument, HostStage, Region, Tensor),
     *(FineRequantization, Quotient, Requantization, TfliteRequantization),
     *filter(_is_operator, vars(operators).values()),
 )
-_KINDS = {
+_KINDS: Mapping[str, Callable[..., Any]] = {
     **file_format.KINDS,
     **{kind.__name__: kind for kind in _CLASSES},
-    **{"Graph": _graph, "GraphNode": GraphNode, "HostFunction": _host_function, "Tiled": _untiled},
+    "Model": _model,
+    "Graph": _graph,
+    "GraphNode": GraphNode,
+    "HostFunction": _host_function,
+    "Tiled": _untiled,
 }
 """What makes the records of a model, by name."""
 
-_FILE = Archive("model", MAGIC, FORMAT_VERSION, NETWORK, Contents, _KINDS, _stand_in)
+_FILE = Archive("model", MAGIC, FORMAT_VERSION, NETWORK, Model, _KINDS, _stand_in)
+
+dumps, loads, save = _FILE.dumps, _FILE.loads, _FILE.save

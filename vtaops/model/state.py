@@ -87,6 +87,8 @@ def _kept(graph: Graph, past: str, regions: Sequence[Region]) -> Kept | None:
         return None
     read = _places([(region, region.inputs) for region in regions], *names)
     made = _places([(region, region.outputs) for region in regions], *names - {past})
+    if not read or len(made) != (not grows):
+        return None
     return _kept_image(tensor, read, made, grows=grows)
 
 
@@ -94,11 +96,9 @@ def _kept_image(
     tensor: Tensor, read: Sequence[Place], made: Sequence[Place], *, grows: bool
 ) -> Kept | None:
     """Return how a tensor stays in one image for all that read and make it; None if it cannot."""
-    if not read or not (grows or len(made) == 1):
-        return None
     first, *others = [_written(tensor, place) for place in read] + [_taken(place) for place in made]
-    alike = len({buffer.nbytes for _, buffer in (*read, *made)}) == 1
-    if not alike or first is None or not all(np.array_equal(first, each) for each in others):
+    sizes = {buffer.nbytes for _, buffer in (*read, *made)}
+    if first is None or len(sizes) > 1 or not all(np.array_equal(first, each) for each in others):
         return None
     argument, buffer = read[0]
     zeros = np.full(tensor.shape, tensor.zero_point, tensor.dtype)

@@ -5,8 +5,6 @@ Imports no TVM: a board installs this file.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from vtaops.base.records import Archive
 from vtaops.machine import views
 from vtaops.machine.config import HardwareConfig
@@ -32,28 +30,4 @@ KINDS = {cls.__name__: cls for cls in (Program, Buffer, OperatorRecord, Layout, 
 
 _FILE = Archive("program", MAGIC, FORMAT_VERSION, MAX_FILE_BYTES, Program, KINDS)
 
-dumps, loads = _FILE.dumps, _FILE.loads
-
-
-def save(program: Program, path: str | Path) -> None:
-    """Write `program` to a file atomically: a reader never sees half of it.
-
-    Raises
-    ------
-    ProgramError
-        If the program has parts that are no data, or the file cannot be written.
-    """
-    _FILE.save(dumps(program), path)
-
-
-def load(path: str | Path) -> Program:
-    """Read a program from a file.
-
-    Raises
-    ------
-    ProgramError
-        If the file cannot be read or is not exactly what `save` writes; the message says whether
-        it is foreign, of a newer version, truncated, corrupted or inconsistent.
-    """
-    program: Program = _FILE.load(path, loads)
-    return program
+dumps, loads, save, load = _FILE.dumps, _FILE.loads, _FILE.save, _FILE.load
