@@ -183,12 +183,8 @@ class Evaluation:
         Cycles in which the compute unit works: GEMM, ALU, and its own loads.
     read_beats, write_beats : int
         Words transferred over the DRAM port.
-    instructions : int
-        Number of instructions.
     counters : dict
         Upstream's seven counters (`vtaops.Statistics`): bytes by memory, tile products, ALU passes.
-    program : str
-        SHA-256 of the program's instructions and micro-ops.
     """
 
     reason: str = ""
@@ -196,13 +192,11 @@ class Evaluation:
     compute_cycles: int = 0
     read_beats: int = 0
     write_beats: int = 0
-    instructions: int = 0
     counters: Mapping[str, int] = field(default_factory=dict)
-    program: str = ""
 
     def __post_init__(self) -> None:
         counts = self.cycles, self.compute_cycles, self.read_beats, self.write_beats
-        if min(*counts, self.instructions, *vars(self.statistics).values()) < 0:
+        if min(*counts, *vars(self.statistics).values()) < 0:
             raise ValueError("a figure is negative")
 
     @property
@@ -226,33 +220,21 @@ def evaluate(candidate: TilingCandidate) -> Evaluation:
     try:
         config = candidate.design.config
         check_tiling(candidate.op, config, candidate.tiling)
-        compiled = _compiled(
-            candidate.op,
-            candidate.config,
-            candidate.tiling,
-            of_target(candidate.design.config).name,
-        )
+        capabilities = of_target(config).name
+        program = _compiled(candidate.op, candidate.config, candidate.tiling, capabilities)
     except VTAError as error:
         return Evaluation(reason=str(error))
-    program, counters, content = compiled
     timeline = simulate(program, candidate.design.timing, events=False)
     return Evaluation(
         cycles=timeline.cycles,
         compute_cycles=timeline.compute_work,
         read_beats=timeline.port.read_beats,
         write_beats=timeline.port.write_beats,
-        instructions=len(program),
-        counters=counters,
-        program=content,
+        counters=program.stats().as_dict(),
     )
 
 
 @lru_cache(maxsize=16)
-def _compiled(
-    op: Operator, config: HardwareConfig, tiling: Tiling, capabilities: str
-) -> tuple[Program, dict[str, int], str]:
-    """Return a program, to be timed on several machines, its counters, and its hash."""
-    program = compile(op, config, tiling, capabilities=capabilities, verify=False)
-    counters = program.stats().as_dict()
-    content = program.instructions.tobytes() + program.micro_ops.tobytes()
-    return program, counters, hashlib.sha256(content).hexdigest()
+def _compiled(op: Operator, config: HardwareConfig, tiling: Tiling, capabilities: str) -> Program:
+    """Return a program, to be timed on several machines."""
+    return compile(op, config, tiling, capabilities=capabilities, verify=False)

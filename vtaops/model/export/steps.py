@@ -52,10 +52,8 @@ def add_node(node: Node, values: Values) -> None:
 @singledispatch
 def _add(op: GraphOperator, node: Node, values: Values) -> None:
     reason = getattr(op, "reason", "")
-    if isinstance(op, operators.RowNorm | operators.RowSoftmax):
-        raise UnsupportedError(f"{node.name} ({op.kind}) has no C code: VTA alone computes it")
     raise UnsupportedError(
-        f"{node.name} ({op.kind}) has no C code: it is a float function that ONNX Runtime computes"
+        f"{node.name} ({op.kind}) has no C code: ONNX Runtime, NumPy or VTA alone computes it"
         f"{f' ({reason})' if reason else ''}; export a network whose float parts are quantised, or "
         "that ends before them"
     )
@@ -262,30 +260,12 @@ def _pool(
 
 
 @_add.register
-def _add_add(op: operators.Add, node: Node, values: Values) -> None:
-    _pair(StepKind.ADD, op.factors, op.requantization, node, values)
-
-
-@_add.register
-def _add_rescaled_add(op: operators.RescaledAdd, node: Node, values: Values) -> None:
-    raise UnsupportedError(
-        f"{node.name} ({op.kind}) has no C code: no factors of an addition reproduce its results; "
-        f"compile the network from its file, which finds such factors if they exist"
-    )
-
-
-@_add.register
-def _add_multiply(op: operators.Multiply, node: Node, values: Values) -> None:
-    _pair(StepKind.MULTIPLY, (1, 1), op.requantization, node, values)
-
-
-@_add.register
-def _add_extremum(op: operators.Extremum, node: Node, values: Values) -> None:
+def _add_pair(
+    op: operators.Add | operators.Multiply | operators.Extremum, node: Node, values: Values
+) -> None:
+    kind = StepKind[getattr(op, "function", type(op).__name__).upper()]
     unchanged = Requantization(1, 0, node.outputs[0].zero_point)
-    _pair(StepKind[op.function.upper()], (1, 1), unchanged, node, values)
-
-
-def _pair(kind: StepKind, factors: Words, by: Requantization, node: Node, values: Values) -> None:
+    by = getattr(op, "requantization", unchanged)
     first, second = node.inputs
     broadcast = first.shape != second.shape
     scaling = _scaling(values.blob, by)
@@ -296,7 +276,7 @@ def _pair(kind: StepKind, factors: Words, by: Requantization, node: Node, values
         values.result(node.outputs[0]),
         *_channels(first, broadcast or scaling[1] > 1),
         broadcast,
-        *(first.zero_point, second.zero_point, *factors),
+        *(first.zero_point, second.zero_point, *getattr(op, "factors", (1, 1))),
         *scaling,
     )
 
