@@ -473,7 +473,7 @@ def models(draw: st.DrawFn) -> bytes:
     """Return a model with another header, or other bytes behind it, and the right checksum."""
     header, blobs = artefact._FILE.opened(draw(st.sampled_from(model_files())))
     if draw(st.integers(0, 3)):
-        header = draw(wrong_header(header, MODEL_GRAMMAR, ("graph", "stages", "reasons")))
+        header = draw(wrong_header(header, MODEL_GRAMMAR, ("graph", "stages", "plan")))
     else:
         blobs = [*map(bytearray, blobs)]
         for _ in range(draw(st.integers(1, 3))):

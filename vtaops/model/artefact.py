@@ -39,12 +39,11 @@ from vtaops.graph.onnx_function import OnnxFunction
 from vtaops.machine.capabilities import find
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import Layout, has_nibbles, kernel_layout
-from vtaops.model.checks import check_stages, check_tensors
+from vtaops.model.checks import check_plan, check_stages, check_tensors
 from vtaops.model.deflated import deflated, inflated
 from vtaops.model.model import Model
-from vtaops.model.placement import placements
 from vtaops.program import file_format
-from vtaops.program.region import Argument, HostStage, Region, Stage
+from vtaops.program.region import Argument, HostStage, NodePlacement, Region, Stage
 
 MAGIC = b"VTAMODEL"
 FORMAT_VERSION = 12
@@ -131,7 +130,7 @@ def _contents(model: Model) -> dict[str, Any]:
         "config": model.config,
         "agreement": model.agreement,
         "capabilities": model.capabilities.name,
-        "reasons": [(row.reason, row.code) for row in model.plan],
+        "plan": model.plan,
     }
 
 
@@ -141,12 +140,12 @@ def _model(
     config: HardwareConfig,
     agreement: Agreement,
     capabilities: str,
-    reasons: tuple[tuple[str, str], ...],
+    plan: tuple[NodePlacement, ...],
 ) -> Model:
     """Check the parts of a model against each other, and put them together."""
     check_stages(graph, stages, config.fingerprint)
-    rows = placements(graph, stages, reasons)
-    return Model(graph, config, find(capabilities), rows, stages, agreement)
+    check_plan(graph, stages, plan)
+    return Model(graph, config, find(capabilities), plan, stages, agreement)
 
 
 def _described(graph: Graph) -> dict[str, Any]:
@@ -197,7 +196,7 @@ def _is_operator(kind: Any) -> bool:
 
 
 _CLASSES = (
-    *(Agreement, Argument, HostStage, Region, Tensor),
+    *(Agreement, Argument, HostStage, NodePlacement, Region, Tensor),
     *(FineRequantization, Quotient, Requantization, TfliteRequantization),
     *filter(_is_operator, vars(operators).values()),
 )

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import filterfalse
 
 from vtaops.base.errors import ProgramError
+from vtaops.base.reasons import HINTS
 from vtaops.graph import Graph, Node, Tensor
 from vtaops.graph.operators import Host
 from vtaops.program import Buffer
-from vtaops.program.region import Argument, Region, Stage
+from vtaops.program.region import Argument, NodePlacement, Region, Stage
 
 MAX_ELEMENTS = 1 << 28
 """Maximum elements of a model's tensor: more would not fit a board's DRAM."""
@@ -46,7 +48,12 @@ def check_stages(graph: Graph, stages: Iterable[Stage], fingerprint: str) -> Non
     nodes = {node.name: node for node in graph.nodes}
     known = set(_names(graph.inputs))
     for number, stage in enumerate(stages):
-        for read, made in _steps(stage, number, nodes):
+        if not stage.nodes:
+            raise ProgramError(f"stage {number} has no nodes; a stage computes at least one")
+        for name in stage.nodes:
+            if name not in nodes:
+                raise ProgramError(f"{name!r} is an unknown node, or computed more than once")
+        for read, made in _steps(stage, [nodes.pop(name) for name in stage.nodes]):
             _require(known, read)
             known.update(made)
         if isinstance(stage, Region):
@@ -54,18 +61,27 @@ def check_stages(graph: Graph, stages: Iterable[Stage], fingerprint: str) -> Non
     _require(known, _names(graph.outputs))
 
 
-def _steps(
-    stage: Stage, number: int, nodes: Mapping[str, Node]
-) -> list[tuple[list[str], list[str]]]:
+def check_plan(graph: Graph, stages: Iterable[Stage], plan: Sequence[NodePlacement]) -> None:
+    """Check that a plan says where the stages compute each node.
+
+    Raises
+    ------
+    ProgramError
+        If it does not; the message shows the first row that is wrong.
+    """
+    places = {name: isinstance(stage, Region) for stage in stages for name in stage.nodes}
+    for node, row in zip(graph.nodes, plan, strict=True):
+        where, codes = ("vta", {""}) if places.get(node.name) else ("host", HINTS.keys())
+        right = replace(row, name=node.name, operator=node.op.kind, where=where)
+        if node.name not in places or row != right or row.code not in codes:
+            raise ProgramError(f"the plan says {row}; the stages have {node.name} on {where}")
+
+
+def _steps(stage: Stage, nodes: Sequence[Node]) -> list[tuple[list[str], list[str]]]:
     """Return what a stage reads and makes: a region at once, the host node by node."""
-    if not stage.nodes:
-        raise ProgramError(f"stage {number} has no nodes; a stage computes at least one")
-    for name in filterfalse(nodes.__contains__, stage.nodes):
-        raise ProgramError(f"a stage names the unknown node {name!r}")
-    own = [nodes[name] for name in stage.nodes]
     if not isinstance(stage, Region):
-        return [(_names(node.inputs), _names(node.outputs)) for node in own]
-    if any(isinstance(node.op, Host) for node in own):
+        return [(_names(node.inputs), _names(node.outputs)) for node in nodes]
+    if any(isinstance(node.op, Host) for node in nodes):
         raise ProgramError(f"a stage has a function of the host on VTA: {stage.nodes}")
     return [([a.tensor for a in stage.inputs], [a.tensor for a in stage.outputs])]
 
