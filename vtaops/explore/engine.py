@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from vtaops.base.errors import DeviceError, StoreError, raising
 from vtaops.base.heap import keep_freed_memory
 from vtaops.base.optional import optional
+from vtaops.base.records import MALFORMED
 from vtaops.explore.evaluation import (
     Evaluation,
     Task,
@@ -154,10 +155,8 @@ def _answers(part: list[Task], records: Any, kind: type[R]) -> dict[str, R]:
     StoreError
         If it does not answer these tasks.
     """
-    if not isinstance(records, list) or len(records) != len(part):
-        text = f"{len(part)} tasks with {str(records)[:40]!r}"
-        raise StoreError(f"a worker answers {text}; does it have this vtaops?")
-    return {t.key: read_result(kind, record) for t, record in zip(part, records, strict=True)}
+    with raising(StoreError, "a worker answers otherwise; does it have this vtaops?", *MALFORMED):
+        return {t.key: read_result(kind, r) for t, r in zip(part, records, strict=True)}
 
 
 def _parts(tasks: Sequence[Task]) -> Iterator[list[Task]]:

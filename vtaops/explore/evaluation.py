@@ -19,7 +19,7 @@ from typing import Any, ClassVar, TypeVar
 
 import vtaops._timing as _timing
 from vtaops.base.errors import ConfigError, StoreError, VTAError
-from vtaops.base.records import check_fields
+from vtaops.base.records import MALFORMED, check_fields
 from vtaops.compiler.driver import compile
 from vtaops.explore.design import Design
 from vtaops.machine.capabilities import of_target
@@ -78,8 +78,8 @@ def read_result(kind: type[_Result], data: Any) -> _Result:
     try:
         check_fields(kind, data)
         return kind(**data)
-    except (TypeError, ValueError, AttributeError, VTAError) as error:
-        raise StoreError(f"{str(data)[:200]} is no {kind.__name__}: {error}") from error
+    except (VTAError, *MALFORMED) as error:
+        raise StoreError(f"{data!r:.200} is no {kind.__name__}: {error}") from error
 
 
 @lru_cache(maxsize=1024)
