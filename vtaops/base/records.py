@@ -18,7 +18,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
 
 import numpy as np
 
@@ -40,6 +40,8 @@ MALFORMED = (
 """Exceptions raised by reading a malformed document."""
 
 Bytes = bytes | memoryview
+Kinds = Mapping[str, Callable[..., Any]]
+_Content = TypeVar("_Content")
 _ALIGNMENT = 64
 _DTYPES = frozenset(
     ["bool", "int8", "uint8", "int16", "int32", "uint32", "int64", "uint64", "float32", "float64"],
@@ -77,7 +79,7 @@ StandIn = Callable[[Any, Any, Blobs], Any]
 
 
 @dataclass(frozen=True)
-class Archive(Envelope):
+class Archive(Envelope, Generic[_Content]):
     """A kind of file that holds one record, which has a `config`.
 
     Attributes
@@ -90,8 +92,8 @@ class Archive(Envelope):
         Returns what is written for a value, of the content and the blobs so far.
     """
 
-    content: type
-    kinds: Mapping[str, Callable[..., Any]]
+    content: type[_Content]
+    kinds: Kinds
     stand_in: StandIn = lambda value, content, blobs: value
 
     def save(self, content: Any, path: str | Path) -> None:
@@ -106,7 +108,7 @@ class Archive(Envelope):
         with raising(ProgramError, f"cannot write {path}", OSError, describe=reason_of):
             write_file(path, data)
 
-    def load(self, path: str | Path) -> Any:
+    def load(self, path: str | Path) -> _Content:
         """Return the content of a file.
 
         Raises
@@ -135,7 +137,7 @@ class Archive(Envelope):
         header = {"content": written, "fingerprint": content.config.fingerprint}
         return self.sealed(header, blobs.data)
 
-    def loads(self, data: bytes) -> Any:
+    def loads(self, data: bytes) -> _Content:
         """Return the content of a file's bytes; the inverse of `dumps`.
 
         Raises
@@ -149,27 +151,23 @@ class Archive(Envelope):
         try:
             header = json.loads(text)
             blobs = [*_cut(header["blobs"], body, len(text))]
-            content = _read(header["content"], self.kinds, blobs)
-            if not isinstance(content, self.content):
-                raise ProgramError(f"it holds {content!r:.80}")
-            if content.config.fingerprint != header["fingerprint"]:
-                raise ProgramError(
-                    f"it was made for fingerprint {header['fingerprint']!r:.80}; its configuration "
-                    f"{content.config.name} has {content.config.fingerprint} in this vtaops"
-                )
+            made = _read(header["content"], self.kinds, blobs)
+            if not isinstance(made, self.content):
+                raise ProgramError(f"it holds {made!r:.80}")
+            _check_fingerprint(header["fingerprint"], made)
         except VTAError as error:
             raise ProgramError(f"{inconsistent}: {error}") from error
         except MALFORMED as error:
             raise ProgramError(f"{inconsistent}: {error!r:.200}") from error
-        if self.dumps(content) != data:
+        if self.dumps(made) != data:
             raise ProgramError(f"the {self.what} is not in the form that vtaops writes")
-        return content
+        return made
 
     def sealed(self, header: dict[str, Any], blobs: Sequence[Bytes]) -> bytes:
         """Return the bytes of a file with any header but for the sizes of the blobs."""
         whole = {**header, "blobs": [*map(len, blobs)]}
         text = json.dumps(whole, sort_keys=True, separators=(",", ":")).encode("ascii")
-        body = [_padding(PREAMBLE_BYTES + len(text))]
+        body: list[Bytes] = [_padding(PREAMBLE_BYTES + len(text))]
         for blob in blobs:
             body += [blob, _padding(len(blob))]
         return self.seal(text, *body)
@@ -194,6 +192,15 @@ class Archive(Envelope):
         name, parts = _record(value, blobs)
         items = {key: self._written(part, content, blobs) for key, part in parts.items()}
         return {"record": name, **items}
+
+
+def _check_fingerprint(stated: Any, content: Any) -> None:
+    config = content.config
+    if config.fingerprint != stated:
+        raise ProgramError(
+            f"it was made for fingerprint {stated!r:.80}; its configuration {config.name} has "
+            f"{config.fingerprint} in this vtaops"
+        )
 
 
 def _record(value: Any, blobs: Blobs) -> Record:
@@ -230,7 +237,7 @@ def _cut(sizes: Any, body: memoryview, header_nbytes: int) -> Iterator[memoryvie
         at += size + len(_padding(size))
 
 
-def _read(entry: Any, kinds: Mapping[str, Callable[..., Any]], blobs: Sequence[Bytes]) -> Any:
+def _read(entry: Any, kinds: Kinds, blobs: Sequence[Bytes]) -> Any:
     """Return the value of JSON and the blobs that it names."""
     if isinstance(entry, str):
         return _printable(entry)
@@ -258,7 +265,7 @@ def _dict(items: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
     return dict(items)
 
 
-_OWN = {"array": _array, "dict": _dict}
+_OWN: Kinds = {"array": _array, "dict": _dict}
 """What makes the records that any file may hold."""
 
 
@@ -282,8 +289,8 @@ def check_fields(kind: Callable[..., Any], values: Mapping[str, Any], name: str 
     hints, called = _hints(kind), name or kind.__name__
     known = required = hints.keys() - {"return"}
     if is_dataclass(kind):
-        both = {f.name: (f.default, f.default_factory) for f in fields(kind)}
-        known, required = both.keys(), {key for key in both if both[key] == (MISSING, MISSING)}
+        known = {f.name for f in fields(kind)}
+        required = {f.name for f in fields(kind) if f.default is f.default_factory is MISSING}
     for key, value in values.items():
         if key not in known or not conforms(value, hints[key], _is_a):
             raise ProgramError(f"{called} cannot have {key} = {repr(value)[:80]}")

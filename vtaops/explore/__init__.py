@@ -5,7 +5,7 @@ returns the Pareto-optimal ones. An `Engine` computes on any executor and keeps 
 `ResultStore`.
 """
 
-from vtaops.explore.area import area, share
+from vtaops.explore.area import area, shares
 from vtaops.explore.design import MACHINE_AXES, Design, Space
 from vtaops.explore.energy import energy_pj
 from vtaops.explore.engine import Engine, dask_executor, process_pool
@@ -37,6 +37,6 @@ __all__ = [
     "front",
     "model_version",
     "process_pool",
-    "share",
+    "shares",
     "sweep",
 ]

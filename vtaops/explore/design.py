@@ -79,11 +79,6 @@ class Design:
         )
 
     @property
-    def multipliers(self) -> int:
-        """8-bit multipliers of the array."""
-        return self.config.macs_per_cycle
-
-    @property
     def sram_nbytes(self) -> int:
         """Bytes of all scratchpads."""
         c = self.config

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from operator import le
 
 from vtaops.base.errors import ConfigError
 from vtaops.explore.sweep import Point
-
-Costs = tuple[float, ...]
 
 OBJECTIVES: dict[str, Callable[[Point], float]] = {
     "cycles": lambda point: point.cycles,
@@ -15,17 +14,12 @@ OBJECTIVES: dict[str, Callable[[Point], float]] = {
     "dram": lambda point: point.dram_nbytes,
     "energy": lambda point: point.energy_pj,
     "sram": lambda point: point.design.sram_nbytes,
-    "multipliers": lambda point: point.design.multipliers,
+    "multipliers": lambda point: point.design.config.macs_per_cycle,
     "lut": lambda point: point.area.lut,
     "dsp": lambda point: point.area.dsp,
     "bram": lambda point: point.area.bram,
 }
 """The costs that can be minimized, by name."""
-
-
-def costs(point: Point, objectives: Sequence[str]) -> Costs:
-    """Return the objectives of a point."""
-    return tuple(OBJECTIVES[name](point) for name in objectives)
 
 
 def check_objectives(objectives: Sequence[str]) -> None:
@@ -43,11 +37,6 @@ def check_objectives(objectives: Sequence[str]) -> None:
         raise ConfigError(f"give at least one objective of {', '.join(OBJECTIVES)}")
 
 
-def beats(one: Costs, other: Costs) -> bool:
-    """Whether costs dominate others: nowhere larger and somewhere smaller."""
-    return one != other and all(a <= b for a, b in zip(one, other, strict=True))
-
-
 def front(points: Iterable[Point], objectives: Sequence[str] = ("cycles", "sram")) -> list[Point]:
     """Return the non-dominated complete points, in their order.
 
@@ -57,6 +46,11 @@ def front(points: Iterable[Point], objectives: Sequence[str] = ("cycles", "sram"
         If an objective is unknown.
     """
     check_objectives(objectives)
-    complete = [(point, costs(point, objectives)) for point in points if point.complete]
-    every = {cost for _, cost in complete}
-    return [point for point, cost in complete if not any(beats(other, cost) for other in every)]
+    complete = [point for point in points if point.complete]
+    costs = [tuple(OBJECTIVES[name](point) for name in objectives) for point in complete]
+    every = set(costs)
+    return [
+        point
+        for point, cost in zip(complete, costs, strict=True)
+        if not any(other != cost and all(map(le, other, cost)) for other in every)
+    ]

@@ -163,7 +163,10 @@ class Point:
     def as_dict(self) -> dict[str, Any]:
         """Return one row of a table: the values of all axes, and all objectives."""
         row: dict[str, Any] = {**self.design.as_dict(), "complete": self.complete}
-        row |= {"sram_nbytes": self.design.sram_nbytes, "multipliers": self.design.multipliers}
+        row |= {
+            "sram_nbytes": self.design.sram_nbytes,
+            "multipliers": self.design.config.macs_per_cycle,
+        }
         area = self.area
         row |= {"lut": area.lut, "dsp": area.dsp, "bram": area.bram}
         if self.complete:

@@ -11,7 +11,7 @@ Imports no TVM.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from vtaops.base.agreement import Agreement
 from vtaops.base.errors import ProgramError
 from vtaops.base.files import NETWORK
 from vtaops.base.names import checked_call
-from vtaops.base.records import Archive, Blobs, Record
+from vtaops.base.records import Archive, Blobs, Kinds, Record
 from vtaops.base.shapes import Array
 from vtaops.graph import (
     FineRequantization,
@@ -63,8 +63,7 @@ def load(path: str | Path) -> Model:
     ProgramError
         If the file cannot be read, or is not exactly what `Model.save` writes.
     """
-    model: Model = _FILE.load(path)
-    return model
+    return _FILE.load(path)
 
 
 # -------------------------------------------------------------------------------- records
@@ -200,7 +199,7 @@ _CLASSES = (
     *(FineRequantization, Quotient, Requantization, TfliteRequantization),
     *filter(_is_operator, vars(operators).values()),
 )
-_KINDS: Mapping[str, Callable[..., Any]] = {
+_KINDS: Kinds = {
     **file_format.KINDS,
     **{kind.__name__: kind for kind in _CLASSES},
     "Model": _model,

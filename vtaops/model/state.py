@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,34 +21,16 @@ from vtaops.base.forks import ForkLock
 from vtaops.base.shapes import Array
 from vtaops.graph import Graph, Tensor
 from vtaops.graph.executor import carried, checked_inputs
-from vtaops.program import Buffer, Program
+from vtaops.program import Buffer
 from vtaops.program.region import Argument, Region, Stage
-from vtaops.runtime import Device, DeviceBuffer
+from vtaops.runtime import Device, DeviceBuffer, ResidentPrograms
 from vtaops.runtime.arguments import as_bytes
-from vtaops.runtime.executor import Held
 
 Place = tuple[Argument, Buffer]
 """A tensor in a buffer of a program."""
 
 NEAR = 64
 """Bytes that are written with one call although so many others lie between them."""
-
-
-class RunsPrograms(Protocol):
-    """`ResidentPrograms`, or an equivalent."""
-
-    @property
-    def device(self) -> Device:
-        """The device that runs them."""
-
-    def run(
-        self,
-        program: Program,
-        arrays: Sequence[npt.ArrayLike],
-        parameters: Mapping[str, Array] | None = None,
-        held: Held | None = None,
-    ) -> tuple[Array, ...]:
-        """Run a program, loading it at its first run; return all outputs that are not held."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +79,9 @@ def _kept_image(
     """Return how a tensor stays in one image for all that read and make it; None if it cannot."""
     first, *others = [_written(tensor, place) for place in read] + [_taken(place) for place in made]
     sizes = {buffer.nbytes for _, buffer in (*read, *made)}
-    if first is None or len(sizes) > 1 or not all(np.array_equal(first, each) for each in others):
+    if first is None or len(sizes) > 1:
+        return None
+    if any(each is None or not np.array_equal(first, each) for each in others):
         return None
     argument, buffer = read[0]
     zeros = np.full(tensor.shape, tensor.zero_point, tensor.dtype)
@@ -167,7 +150,7 @@ class State:
         self,
         graph: Graph,
         kept: Mapping[str, Kept],
-        residents: RunsPrograms,
+        residents: ResidentPrograms,
         values: Mapping[str, Array] | None = None,
         place: int = 0,
     ) -> None:

@@ -5,7 +5,7 @@ Imports no TVM: a board installs this file.
 
 from __future__ import annotations
 
-from vtaops.base.records import Archive
+from vtaops.base.records import Archive, Kinds
 from vtaops.machine import views
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import Layout
@@ -22,9 +22,10 @@ def _role(value: str) -> Role:
     return Role(value)
 
 
-KINDS = {cls.__name__: cls for cls in (Program, Buffer, OperatorRecord, Layout, HardwareConfig)} | {
-    "Role": _role,
+KINDS: Kinds = {
+    **{cls.__name__: cls for cls in (Program, Buffer, OperatorRecord, Layout, HardwareConfig)},
     **views.KINDS,
+    "Role": _role,
 }
 """What makes the records of a program, by name."""
 

@@ -123,8 +123,10 @@ class KernelTask:
             sum(b.nbytes for b in self.buffers if b.role is role) / port
             for role in (Role.PARAMETER, Role.OUTPUT)
         )
-        operators = [self.definition]
-        if self.region is not None:
+        if isinstance(self.definition, Operator):
+            operators = [self.definition]
+        else:
+            assert self.region is not None
             records = self.region.program.operators
             operators = [getattr(ops, record.kind)(**record.parameters) for record in records]
         shapes = (blocked_shape(op, self.config) for op in operators)
