@@ -79,25 +79,23 @@ def _kept_image(
     """Return how a tensor stays in one image for all that read and make it; None if it cannot."""
     first, *others = [_written(tensor, place) for place in read] + [_taken(place) for place in made]
     sizes = {buffer.nbytes for _, buffer in (*read, *made)}
-    if first is None or len(sizes) > 1:
-        return None
-    if any(each is None or not np.array_equal(first, each) for each in others):
-        return None
+    alike = len(sizes) == 1 and all(np.array_equal(first, each) for each in others)
     argument, buffer = read[0]
     zeros = np.full(tensor.shape, tensor.zero_point, tensor.dtype)
     image = as_bytes(buffer.pack(argument.to_device(zeros)))
-    return Kept(first, image, grows) if grows or image.size == tensor.elements else None
+    fits = alike and first.size and (grows or image.size == tensor.elements)
+    return Kept(first, image, grows) if fits else None
 
 
-def _written(tensor: Tensor, place: Place) -> npt.NDArray[np.int64] | None:
-    """Return the byte of each integer of a tensor in an image; None if it has not one for each."""
+def _written(tensor: Tensor, place: Place) -> npt.NDArray[np.int64]:
+    """Return the byte of each integer of a tensor in an image; none if it has not one for each."""
     argument, buffer = place
     numbers = 1 + np.arange(tensor.elements).reshape(tensor.shape)
     image = buffer.layout.pack(replace(argument, zero_point=0).to_device(numbers)).ravel()
     own = np.flatnonzero(image)
     order = np.argsort(image[own], kind="stable")
     once = np.array_equal(image[own][order], numbers.ravel())
-    return own[order].reshape(tensor.shape) if once else None
+    return own[order].reshape(tensor.shape) if once else own[:0]
 
 
 def _taken(place: Place) -> npt.NDArray[np.int64]:
