@@ -14,7 +14,7 @@ H                     header
 32                    SHA-256 of all bytes before
 ====================  ==========================================================================
 
-Lengths are checked before anything else is read.
+Lengths are checked against the actual file size before anything else is read.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Envelope:
             If the file is foreign, of another version, truncated or corrupted; the message says
             which.
         """
-        header_length = self._check(data)
+        header_length = self.check(data, len(data))
         content = memoryview(data)[:-DIGEST_BYTES]
         if hashlib.sha256(content).digest() != data[-DIGEST_BYTES:]:
             raise ProgramError("the checksum does not match: the file is corrupted")
@@ -80,13 +80,18 @@ class Envelope:
             )
         return bytes(content[PREAMBLE_BYTES:end]), content[end:]
 
-    def _check(self, data: bytes) -> int:
-        """Check magic, version and length; return the header's length."""
-        available = len(data)
+    def check(self, data: bytes, available: int) -> int:
+        """Check magic, version and length of `available` bytes; return the header's length.
+
+        Raises
+        ------
+        ProgramError
+            As `open`.
+        """
         if data[: len(self.magic)] != self.magic[: len(data)] or not data:
             name = self.magic.rstrip(b"\0").decode()
             raise ProgramError(f"this is not a vtaops {self.what}: its first bytes are not {name}")
-        if available < PREAMBLE_BYTES:
+        if len(data) < PREAMBLE_BYTES:
             raise ProgramError(f"the {self.what} is truncated: it ends after {available} bytes")
         _, version, header_length, total = _PREAMBLE.unpack_from(data)
         if version != self.version:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
@@ -25,7 +26,7 @@ import numpy as np
 from vtaops.base.annotations import conforms
 from vtaops.base.envelope import PREAMBLE_BYTES, Envelope
 from vtaops.base.errors import ProgramError, VTAError, raising
-from vtaops.base.files import read_file, reason_of, write_file
+from vtaops.base.files import open_file, read_open, reason_of, write_file
 
 MALFORMED = (
     KeyError,
@@ -116,10 +117,12 @@ class Archive(Envelope, Generic[_Content]):
         ProgramError
             If the file cannot be read, or as `loads`; the message names the file.
         """
-        with raising(ProgramError, f"cannot read {path}", OSError):
-            data = read_file(path, self.most)
         try:
-            return self.loads(data)
+            with open_file(path) as file:
+                self.check(file.read(PREAMBLE_BYTES), os.fstat(file.fileno()).st_size)
+                return self.loads(read_open(file, self.most))
+        except OSError as error:
+            raise ProgramError(f"cannot read {path}: {error}") from error
         except ProgramError as error:
             raise ProgramError(f"{path}: {error}") from error
 
