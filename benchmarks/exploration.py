@@ -29,7 +29,7 @@ from vtaops.explore import (
     Space,
     dask_executor,
     front,
-    share,
+    shares,
     sweep,
 )
 
@@ -108,7 +108,7 @@ def main(
     row, points = run(workers, designs, store_file)
     rows = read_json(json_file, {}) | {f"{workers} workers, {time.strftime('%F %T')}": row}
     show(f"{' and '.join(NETWORKS)}", rows)
-    fits = [p for p in points if p.complete and share(p.area, part) <= 1]
+    fits = [p for p in points if p.complete and max(shares(p.area, part).values()) <= 1]
     if fits:
         best = min(fits, key=lambda p: (p.milliseconds, p.area.lut))
         print(f"fastest that fits {part}: {best.design.name}, {best.milliseconds:.2f} ms")

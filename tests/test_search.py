@@ -16,7 +16,6 @@ from vtaops.board.measure import measure
 from vtaops.cli import app
 from vtaops.compiler import search
 from vtaops.errors import DeviceError
-from vtaops.explore.bounds import least_cycles
 from vtaops.runtime.fsim import Fsim
 from vtaops.schedule import blocked_shape, default_tiling
 from vtaops.schedule.blocked import Axis
@@ -156,13 +155,12 @@ def test_operators_of_equal_extents_share_their_tiling():
 
 @pytest.mark.parametrize("name", ["resnet18.C8", "mobilenet.D9"])
 def test_designs_share_the_enumeration_of_tilings(name):
-    """What larger scratchpads hold as well changes neither the order nor the bound."""
+    """What larger scratchpads hold as well does not change the order."""
     op = find(name).op
     small = replace(CONFIG, log_inp_buff_size=12, log_acc_buff_size=14)
     tilings = TilingList(op, CONFIG)
     shared = list(islice(tilings.estimated(small), 50))
     assert shared == list(islice(TilingList(op, small).estimated(small), 50))
-    assert least_cycles(tilings, small) == least_cycles(TilingList(op, small), small)
     assert shared != list(islice(tilings.estimated(CONFIG), 50))
 
 

@@ -13,11 +13,12 @@ import sqlite3
 import struct
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -36,13 +37,15 @@ from vtaops.base.errors import (
     ProgramError,
     StoreError,
 )
+from vtaops.base.records import Archive
 from vtaops.board.bitfile import blank_bit_file, parse_bit_file
 from vtaops.explore import Design, Engine, ResultStore, TilingCandidate, TilingQuery
 from vtaops.machine.config import TARGETS, Extension
 from vtaops.machine.isa import Encoding, Load
 from vtaops.machine.views import Patches
 from vtaops.model import artefact
-from vtaops.program.file_format import FORMAT_VERSION, MAGIC, dumps, loads
+from vtaops.program import file_format
+from vtaops.program.file_format import dumps, loads
 from vtaops.proof import certified, prove, rechecked
 from vtaops.runtime.fsim import Fsim
 
@@ -161,28 +164,35 @@ def programs() -> list[vtaops.Program]:
 
 PATCHES = [field.name for field in fields(Patches)]
 VIEWS = st.one_of(
-    st.just({"kind": "Flat"}),
-    st.builds(lambda v: {"kind": "Plus", "value": v}, INTEGERS),
+    st.just({"record": "Flat"}),
+    st.builds(lambda v: {"record": "Plus", "value": v}, INTEGERS),
     st.builds(
-        lambda g, m, i: {"kind": "BlockDiagonal", "groups": g, "merged": m, "inputs": i},
+        lambda g, m, i: {"record": "BlockDiagonal", "groups": g, "merged": m, "inputs": i},
         INTEGERS,
         INTEGERS,
         INTEGERS,
     ),
     st.builds(
-        lambda *numbers: {"kind": "Patches", **dict(zip(PATCHES, numbers, strict=True))},
+        lambda *numbers: {"record": "Patches", **dict(zip(PATCHES, numbers, strict=True))},
         *[INTEGERS] * len(PATCHES),
     ),
-    st.just({"kind": "KernelColumns"}),
-    st.builds(lambda c, s: {"kind": "Windows", "channels": c, "step": s}, INTEGERS, INTEGERS),
+    st.just({"record": "KernelColumns"}),
+    st.builds(lambda c, s: {"record": "Windows", "channels": c, "step": s}, INTEGERS, INTEGERS),
 )
 GRAMMAR = {
     "view": VIEWS,
-    "layout": st.sampled_from(
+    "text": st.sampled_from(
         ["NCHW1n8c", "C1n8c", "L8l", "OIHW8o8i", "MC1m8c", "T", "TAB1a8b", "N1n", "C9999999999c"]
     ),
     "logical": st.sampled_from(["", "NCHW", "OIHW", "L", "C", "WHCN"]),
-    "role": st.sampled_from(["input", "parameter", "constant", "output", "scratch", "none"]),
+    "role": st.fixed_dictionaries(
+        {
+            "record": st.just("Role"),
+            "value": st.sampled_from(
+                ["input", "parameter", "constant", "output", "scratch", "none"]
+            ),
+        }
+    ),
     "dtype": st.sampled_from(["int8", "uint8", "int32", "float32", "int64", "object"]),
     "shape": st.lists(INTEGERS, max_size=5),
     "value": st.lists(INTEGERS, max_size=3),
@@ -191,25 +201,27 @@ GRAMMAR = {
 }
 
 
-def packed(header: dict, sections: bytes) -> bytes:
-    """Return a file of any header and sections, with right lengths and checksums."""
-    text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode("ascii")
-    total = 24 + len(text) + len(sections) + 32
-    data = struct.pack("<8sIIQ", MAGIC, FORMAT_VERSION, len(text), total) + text + sections
-    return data + hashlib.sha256(data).digest()
+@st.composite
+def wrong_header(draw: st.DrawFn, header: dict, grammar: dict, parts: Sequence[str]) -> dict:
+    """Return a header of which the whole, or one of some parts of the content, is another."""
+    part, content = draw(st.sampled_from(["", *parts])), header["content"]
+    if not part:
+        return draw(mutated(header, grammar))
+    return {**header, "content": {**content, part: draw(mutated(content[part], grammar))}}
 
 
-def unpacked(program: Program) -> tuple[dict, bytes]:
-    data = dumps(program)
-    _, _, length, _ = struct.unpack_from("<8sIIQ", data)
-    return json.loads(data[24 : 24 + length]), data[24 + length : -32]
+def sized(archive: Archive, header: Any, blobs: Sequence[bytes]) -> bytes:
+    """Return a file of any header and blobs, with right lengths and checksums."""
+    if not isinstance(header, dict):
+        return archive.seal(json.dumps(header).encode(), b"".join(blobs))
+    return archive.sealed(header, blobs)
 
 
 @st.composite
-def wrong_sections(draw, program: Program, sections: bytes) -> bytes:
-    """Return sections with fields of some instructions, relocations or micro-ops replaced."""
+def wrong_sections(draw, program: Program, blobs: list) -> list:
+    """Return blobs with fields of some instructions, relocations or micro-ops replaced."""
     count = len(program.instructions)
-    image = bytearray(sections)
+    words, relocations, micro_ops, *others = map(bytearray, blobs)
     encoding = Encoding.of(program.config)
     kinds = {int(kind.opcode): kind for kind in encoding.instructions}
     for _ in range(draw(st.integers(0, 3))):
@@ -217,30 +229,30 @@ def wrong_sections(draw, program: Program, sections: bytes) -> bytes:
         match draw(st.integers(0, 3)):
             case 0:  # a relocation
                 value = draw(st.sampled_from([-3, -2, -1, 0, 1, 2, 3, 100, (1 << 31) - 1]))
-                struct.pack_into("<i", image, 16 * count + 4 * row, value)
+                struct.pack_into("<i", relocations, 4 * row, value)
             case 1 if len(program.micro_ops):
                 word = draw(st.integers(0, (1 << 32) - 1))
                 index = draw(st.integers(0, len(program.micro_ops) - 1))
-                struct.pack_into("<I", image, 20 * count + 4 * index, word)
+                struct.pack_into("<I", micro_ops, 4 * index, word)
             case 2:  # any word
-                image[16 * row : 16 * row + 16] = draw(st.binary(min_size=16, max_size=16))
+                words[16 * row : 16 * row + 16] = draw(st.binary(min_size=16, max_size=16))
             case _:  # a field of an instruction
-                word = int.from_bytes(image[16 * row : 16 * row + 16], "little")
+                word = int.from_bytes(words[16 * row : 16 * row + 16], "little")
                 slot = draw(st.sampled_from(encoding.slots[kinds.get(word & 7, Load)]))
                 mask = ((1 << slot.width) - 1) << slot.offset
                 value = draw(st.integers(0, (1 << slot.width) - 1))
                 word = word & ~mask | value << slot.offset
-                image[16 * row : 16 * row + 16] = word.to_bytes(16, "little")
-    return bytes(image)
+                words[16 * row : 16 * row + 16] = word.to_bytes(16, "little")
+    return [*map(bytes, (words, relocations, micro_ops, *others))]
 
 
 @st.composite
 def program_files(draw) -> bytes:
     program = draw(st.sampled_from(programs()))
-    header, sections = unpacked(program)
+    header, blobs = file_format._FILE.opened(dumps(program))
     if draw(st.booleans()):
-        header = draw(mutated(header, GRAMMAR))
-    return packed(header, draw(wrong_sections(program, sections)))
+        header = draw(wrong_header(header, GRAMMAR, ["buffers", "operators", "metadata"]))
+    return sized(file_format._FILE, header, draw(wrong_sections(program, blobs)))
 
 
 def use_program(data: bytes) -> None:
@@ -290,13 +302,13 @@ def certified_programs() -> tuple[Program, ...]:
 def certificates(draw: st.DrawFn) -> bytes:
     """Return a program whose certificate, record of the operator, or content is another."""
     program = draw(st.deferred(lambda: st.sampled_from(certified_programs())))
-    header, sections = unpacked(program)
-    part = draw(st.sampled_from(["metadata", "metadata", "operators", "all", "sections"]))
-    if part == "sections":
-        return packed(header, draw(wrong_sections(program, sections)))
-    if part == "all":
-        return packed(draw(mutated(header, CERTIFICATE_GRAMMAR)), sections)
-    return packed({**header, part: draw(mutated(header[part], CERTIFICATE_GRAMMAR))}, sections)
+    header, blobs = file_format._FILE.opened(dumps(program))
+    if draw(st.integers(0, 4)):
+        parts = ["metadata", "metadata", "operators"]
+        header = draw(wrong_header(header, CERTIFICATE_GRAMMAR, parts))
+    else:
+        blobs = draw(wrong_sections(program, blobs))
+    return sized(file_format._FILE, header, blobs)
 
 
 def use_certificate(data: bytes) -> None:
@@ -428,8 +440,12 @@ def model_files() -> list[bytes]:
     return [artefact.dumps(vtaops.compile_model(network(), c)) for c in (CONFIG, EXTENDED)]
 
 
-_MODEL_PREAMBLE = struct.Struct("<8sIIQ")
-FUNCTION = st.fixed_dictionaries({"function": st.integers(-1, 9) | st.sampled_from(["onnx", True])})
+FUNCTION = st.fixed_dictionaries(
+    {
+        "record": st.just("bytes"),
+        "blob": st.integers(-1, 9) | st.sampled_from(["onnx", True]),
+    }
+)
 """A function in the place of a parameter."""
 MODEL_GRAMMAR = {
     "dtype": st.sampled_from(["int8", "uint8", "int32", "int64", "float32", "bool", "object", "O"]),
@@ -455,27 +471,15 @@ MODEL_GRAMMAR = {
 @st.composite
 def models(draw: st.DrawFn) -> bytes:
     """Return a model with another header, or other bytes behind it, and the right checksum."""
-    model = draw(st.sampled_from(model_files()))
-    _, version, length, _ = _MODEL_PREAMBLE.unpack_from(model)
-    start = _MODEL_PREAMBLE.size + length
-    header = json.loads(model[_MODEL_PREAMBLE.size : start])
-    blobs = bytearray(model[-(-start // 64) * 64 : -32])
+    header, blobs = artefact._FILE.opened(draw(st.sampled_from(model_files())))
     if draw(st.integers(0, 3)):
-        parts = ("graph", "graph", "stages", "stages", "reasons", "blobs", "functions", "")
-        part = draw(st.sampled_from(parts))
-        if part:
-            header[part] = draw(mutated(header[part], MODEL_GRAMMAR))
-        else:
-            header = draw(mutated(header, MODEL_GRAMMAR))
+        header = draw(wrong_header(header, MODEL_GRAMMAR, ("graph", "stages", "plan")))
     else:
+        blobs = [*map(bytearray, blobs)]
         for _ in range(draw(st.integers(1, 3))):
-            blobs[draw(st.integers(0, len(blobs) - 1))] = draw(st.integers(0, 255))
-    text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode("ascii")
-    start = -(-(_MODEL_PREAMBLE.size + len(text)) // 64) * 64
-    total = start + len(blobs) + 32
-    preamble = _MODEL_PREAMBLE.pack(artefact.MAGIC, version, len(text), total)
-    data = (preamble + text).ljust(start, b"\0") + bytes(blobs)
-    return data + hashlib.sha256(data).digest()
+            blob = draw(st.sampled_from([blob for blob in blobs if blob]))
+            blob[draw(st.integers(0, len(blob) - 1))] = draw(st.integers(0, 255))
+    return sized(artefact._FILE, header, blobs)
 
 
 def use_model(data: bytes) -> None:
@@ -524,7 +528,9 @@ def stored() -> tuple[bytes, dict]:
         path = Path(folder) / "results.db"
         with ResultStore(path) as store:
             ask(store)
-            rows = {r["key"]: {k: r[k] for k in ("task", "record")} for r in store.records()}
+        with closing(sqlite3.connect(path)) as database:
+            found = database.execute("SELECT key, task, record FROM records").fetchall()
+        rows = {key: {"task": json.loads(t), "record": json.loads(r)} for key, t, r in found}
         return path.read_bytes(), rows
 
 
@@ -560,7 +566,6 @@ def use_store(data: bytes) -> None:
             return
         acts(
             lambda: ask(store),
-            lambda: list(store.records("evaluation")),
             store.count,
             lambda: store.put("v", {"new": ("test", {}, {})}),
             store.close,

@@ -51,7 +51,7 @@ from trials.hostile_files import network, programs
 from trials.onnx_models import Builder
 from vtaops import HardwareConfig, cli
 from vtaops.base.data import data_directory
-from vtaops.base.envelope import PREAMBLE_BYTES, Envelope
+from vtaops.base.records import Archive
 from vtaops.board.vivado import write_design
 from vtaops.cli.pages import render
 from vtaops.cli.start_page import Findings, page
@@ -375,14 +375,10 @@ def renamed(value: Any, old: str, new: str) -> Any:
     return new if value == old else value
 
 
-def resealed(envelope: Envelope, data: bytes, change: Callable[[Any], Any]) -> bytes:
+def resealed(archive: Archive, data: bytes, change: Callable[[Any], Any]) -> bytes:
     """Return a file with a changed header and the right checksum."""
-    text, body = envelope.open(data)
-    made = json.dumps(change(json.loads(text)), sort_keys=True, separators=(",", ":")).encode()
-    if envelope.magic != artefact.MAGIC:
-        return envelope.seal(made, body)
-    padding = [-(PREAMBLE_BYTES + len(one)) % 64 for one in (text, made)]
-    return envelope.seal(made, bytes(padding[1]), body[padding[0] :])
+    header, blobs = archive.opened(data)
+    return archive.sealed(change(header), blobs)
 
 
 def _onnx(name: str, chance: random.Random) -> bytes:

@@ -9,13 +9,12 @@ or its run must equal the definition that was proven: that of its own graph, or 
 
 from __future__ import annotations
 
-import json
 import random
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,8 +23,9 @@ import vtaops
 from trials import random_cases
 from trials.campaign import Campaign, Result, result
 from trials.random_graphs import RandomGraph, random_inputs
-from vtaops import HardwareConfig, ops
+from vtaops import ops
 from vtaops.base.errors import NotEquivalent, ShapeError, VTAError
+from vtaops.base.records import Archive
 from vtaops.graph import (
     AveragePool,
     Convolution,
@@ -39,7 +39,6 @@ from vtaops.graph import (
     operators,
 )
 from vtaops.graph.requantization import quantized_multiplier
-from vtaops.machine.layout import kernel_layout
 from vtaops.model import Model, artefact
 from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.program import Program, file_format
@@ -78,7 +77,7 @@ SCALINGS: dict[str, dict[str, Any]] = {
 """Fields of their own, of what converts sums to int8."""
 
 LATER: dict[str, tuple[Any, ...]] = {
-    "view": ({"kind": "Plus", "value": 1}, {"kind": "Flat"}, {"kind": "KernelColumns"}),
+    "view": ({"record": "Plus", "value": 1}, {"record": "Flat"}, {"record": "KernelColumns"}),
     "fill": (0, 5),
     "offset": (0, 16),
     "value": ([1], [0] * 16),
@@ -89,7 +88,7 @@ LATER: dict[str, tuple[Any, ...]] = {
 }
 """Keys that some objects have, and others may get."""
 
-ARRAY = {"array", "dtype", "shape"}
+ARRAY = {"record", "blob", "dtype", "shape"}
 """Keys of an entry whose numbers lie in a blob."""
 
 # ------------------------------------------------------------------------------ documents
@@ -97,61 +96,30 @@ ARRAY = {"array", "dtype", "shape"}
 
 @dataclass
 class Document:
-    """An opened file: headers as plain data, and blobs.
+    """An opened file: the header as plain data, and blobs.
 
     Attributes
     ----------
+    archive : Archive
+        The kind of file.
     header : dict
         The header.
     blobs : list of bytes
-        Of a model, its blobs, with the programs opened; of a program, its sections.
-    programs : dict of int to Document
-        The programs among the blobs.
-    behind : bytes
-        What stands behind the blobs.
+        The blobs.
     """
 
+    archive: Archive
     header: dict[str, Any]
-    blobs: list[bytes]
-    programs: dict[int, Document] = field(default_factory=dict)
-    behind: bytes = b""
+    blobs: list[Any]
 
     @staticmethod
-    def program(data: bytes) -> Document:
-        """Open the file of a program."""
-        text, body = file_format._FILE.open(data)
-        return Document(json.loads(text), [bytes(body)])
-
-    @staticmethod
-    def model(data: bytes) -> Document:
-        """Open the file of a model."""
-        text, body = artefact._FILE.open(data)
-        header = json.loads(text)
-        start = len(artefact._padding(artefact.PREAMBLE_BYTES + len(text)))
-        table = header.pop("blobs")
-        blobs = [bytes(body[start + o : start + o + n]) for o, n in table]
-        places = [s["program"]["program"] for s in header["stages"] if "program" in s]
-        programs = {n: Document.program(blobs[n]) for n in places}
-        end = max((o + n for o, n in table), default=0)
-        behind = bytes(body[start + end + len(artefact._padding(end)) :])
-        return Document(header, blobs, programs, behind)
+    def of(archive: Archive, data: bytes) -> Document:
+        """Open a file."""
+        return Document(archive, *archive.opened(bytes(data)))
 
     def sealed(self) -> bytes:
         """Return the bytes of the file."""
-        if "stages" not in self.header and "graph" not in self.header:
-            return file_format._FILE.seal(_text(self.header), *self.blobs)
-        blobs = artefact._Blobs(kernel_layout(HardwareConfig.load("pynq")))  # packs nothing here
-        for number, blob in enumerate(self.blobs):
-            blobs.add(self.programs[number].sealed() if number in self.programs else blob)
-        text = _text({**self.header, "blobs": blobs.table})
-        body = [artefact._padding(artefact.PREAMBLE_BYTES + len(text))]
-        for blob in blobs.data:
-            body += [blob, artefact._padding(len(blob))]
-        return artefact._FILE.seal(text, *body, self.behind)
-
-
-def _text(header: dict[str, Any]) -> bytes:
-    return json.dumps(header, sort_keys=True, separators=(",", ":")).encode("ascii")
+        return self.archive.sealed(self.header, self.blobs)
 
 
 # ------------------------------------------------------------------------------ mutations
@@ -178,19 +146,17 @@ class Place:
 
 
 def places(document: Document) -> Iterator[Place]:
-    """Yield every value of the headers of a document, whole objects and lists included."""
-    for name in document.header:
-        yield from _below(document.header, name, (name,), document)
-    for number, program in document.programs.items():
-        for name in program.header:
-            yield from _below(program.header, name, ("program", str(number), name), program)
+    """Yield every value of the header of a document, whole objects and lists included."""
+    yield from _below(document.header, "fingerprint", ("fingerprint",), document)
+    for name in document.header["content"]:
+        yield from _below(document.header["content"], name, (name,), document)
 
 
 def _below(owner: Any, key: Any, path: tuple[str, ...], document: Document) -> Iterator[Place]:
     yield Place(owner, key, path, document)
     value = owner[key]
     if isinstance(value, dict):
-        said = value.get("record") or value.get("kind") or ""
+        said = value.get("record", "")
         for name in value:
             part = f"{said}.{name}" if isinstance(said, str) else name
             yield from _below(value, name, (*path, part), document)
@@ -201,11 +167,11 @@ def _below(owner: Any, key: Any, path: tuple[str, ...], document: Document) -> I
 
 def mutated(document: Document, rng: random.Random) -> tuple[Document, str] | None:
     """Return a copy with one field changed, and what was; None if nothing could be."""
-    copy = deepcopy(document)
+    copy = Document(document.archive, deepcopy(document.header), [*map(bytes, document.blobs)])
     groups: dict[str, dict[tuple[str, ...], list[Place]]] = {}
     for place in places(copy):
         kind = place.kind
-        group = " ".join(kind[:2]) if kind[0] == "program" else kind[0]
+        group = " ".join(kind[:2]) if kind[0] == "stages" else kind[0]
         groups.setdefault(group, {}).setdefault(kind, []).append(place)
     group = groups[rng.choice(sorted(groups))]
     same = group[rng.choice(sorted(group))]
@@ -313,14 +279,14 @@ def _keys(value: dict[str, Any], rng: random.Random) -> None:
 
 def _content(entry: dict[str, Any], document: Document, rng: random.Random) -> str:
     """Change one number of a blob."""
-    numbers = np.frombuffer(document.blobs[entry["array"]], entry["dtype"]).copy()
+    numbers = np.frombuffer(document.blobs[entry["blob"]], entry["dtype"]).copy()
     if not numbers.size or numbers.dtype.kind not in "iu":
         return "nothing"
     index = rng.randrange(numbers.size)
     old, limits = int(numbers[index]), np.iinfo(numbers.dtype)
     wanted = _number(old, rng)
     numbers[index] = min(max(wanted, int(limits.min)), int(limits.max))
-    document.blobs[entry["array"]] = numbers.tobytes()
+    document.blobs[entry["blob"]] = numbers.tobytes()
     return f"number {index}: {old} -> {numbers[index]}"
 
 
@@ -418,7 +384,7 @@ def network(seed: int) -> Document | None:
         data = artefact.dumps(model)
     except VTAError:
         return None
-    return Document.model(data) if model.regions else None
+    return Document.of(artefact._FILE, data) if model.regions else None
 
 
 def operator(seed: int) -> Document | None:
@@ -434,7 +400,7 @@ def operator(seed: int) -> Document | None:
         return None
     if len(program) > 2000:
         return None
-    return Document.program(file_format.dumps(program))
+    return Document.of(file_format._FILE, file_format.dumps(program))
 
 
 # ------------------------------------------------------------------------------- verdicts
@@ -442,7 +408,7 @@ def operator(seed: int) -> Document | None:
 
 def judge(document: Document, seed: int) -> tuple[str, str]:
     """Return the verdict on a file, and the reason."""
-    whole = "graph" in document.header or "stages" in document.header
+    whole = document.archive is artefact._FILE
     load: Callable[[bytes], Any] = artefact.loads if whole else file_format.loads
     try:
         subject = load(document.sealed())

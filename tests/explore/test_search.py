@@ -1,4 +1,4 @@
-"""Searches: NSGA-II against enumeration, a cluster that loses a worker, the gym."""
+"""A cluster that loses a worker, and the gym."""
 
 import os
 import random
@@ -10,7 +10,7 @@ import pytest
 import vtaops
 from examples.tiling_gym import SEARCHES, Problem
 from vtaops import Conv2d, Gemm, HardwareConfig, Tiling
-from vtaops.base.errors import ConfigError, DeviceError, StoreError
+from vtaops.base.errors import DeviceError
 from vtaops.explore import (
     Design,
     Engine,
@@ -18,8 +18,6 @@ from vtaops.explore import (
     ResultStore,
     Space,
     dask_executor,
-    front,
-    search,
     sweep,
 )
 from vtaops.schedule import default_tiling
@@ -28,49 +26,6 @@ from vtaops.schedule.workloads import Workload
 PYNQ = Design(HardwareConfig.load("pynq"))
 SMALL = Conv2d(in_channels=16, out_channels=32, height=6, width=7, kernel=3, padding=1)
 NETWORK = Network("two", (Workload("conv", SMALL, 2), Workload("gemm", Gemm(m=5, n=64, k=96))))
-SPACE = Space(
-    PYNQ,
-    {
-        "LOG_BLOCK": [3, 4],
-        "LOG_INP_BUFF_SIZE": [10, 12, 15],
-        "LOG_WGT_BUFF_SIZE": [13, 15],
-        "LOG_ACC_BUFF_SIZE": [11, 15],
-    },
-)
-
-
-def reached(points):
-    return sorted((p.cycles, p.design.sram_nbytes) for p in points)
-
-
-@pytest.mark.parametrize("content", [b"precious", b"[]\n", b'{"a": 1}\n', b"[" * 100_000, b"\xff"])
-def test_a_journal_that_is_something_else_is_refused_and_stays(tmp_path, content):
-    path = tmp_path / "notes.txt"
-    path.write_bytes(content)
-    with pytest.raises(StoreError, match=r"cannot use the journal .*notes\.txt"):
-        search(SPACE, NETWORK, Engine(), trials=2, journal=path)
-    assert path.read_bytes() == content
-
-
-def test_nsga_finds_the_front_of_an_enumeration_and_resumes(tmp_path):
-    pytest.importorskip("optuna", reason="the search over hardware needs Optuna")
-    designs, _ = SPACE.designs()
-    journal = tmp_path / "journal"
-    with Engine() as engine:
-        every = front(sweep(designs, NETWORK, engine))
-        counted = engine.store.count()["evaluation"]
-        options = {"population": 12, "batch": 12}
-        part = search(SPACE, NETWORK, engine, trials=24, journal=journal, **options)
-        found = search(SPACE, NETWORK, engine, trials=144, journal=journal, **options)
-        assert engine.store.count()["evaluation"] == counted  # nothing but what was enumerated
-        with pytest.raises(ConfigError, match="trials is 0"):
-            search(SPACE, NETWORK, engine, trials=0)
-        with pytest.raises(StoreError, match="cannot use the journal"):
-            search(SPACE, NETWORK, engine, trials=1, journal=tmp_path / "no" / "journal")
-    assert (part.trials, found.trials) == (24, 144)
-    assert set(reached(found.front)) == set(reached(every))
-    assert found.pruned > 0
-    assert len(found.points) < len(designs)
 
 
 def test_a_cluster_that_loses_a_worker_answers_as_one_process(tmp_path):

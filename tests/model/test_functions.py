@@ -1,8 +1,5 @@
 """What a model's file holds for the host is data: an ONNX model that the first run reads."""
 
-import hashlib
-import json
-import struct
 from contextlib import suppress
 
 import numpy as np
@@ -18,10 +15,10 @@ from vtaops.errors import ProgramError
 from vtaops.graph import Convolution, Dequantize, Host, Quantize, Requantization, Tensor
 from vtaops.graph.host import HostFunction
 from vtaops.graph.onnx_function import OnnxFunction
+from vtaops.model import artefact
 from vtaops.model.artefact import dumps
 from vtaops.model.deflated import deflated, inflated
 
-PREAMBLE = struct.Struct("<8sIIQ")
 SHAPE = (1, 8, 4, 4)
 X = np.random.default_rng(0).integers(-9, 9, SHAPE).astype(np.float32)
 
@@ -79,18 +76,16 @@ def test_reading_a_model_does_not_read_its_functions(model, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda h: h["functions"].append(4), "deflated bytes are not .* as the file says"),
-        (lambda h: h["functions"].clear(), "deflated bytes are not 0, as the file says"),
-        (lambda h: h.update(functions=[1 << 40]), "deflated bytes cannot be 1,099,511,627,776"),
-        (lambda h: h.update(functions=[-1]), r"host functions have the lengths \[-1\]"),
-        (lambda h: h.update(functions=[True]), r"host functions have the lengths \[True\]"),
-        (lambda h: h.update(functions=None), "NoneType"),
-        (lambda h: node(h, "Host")["operator"]["function"].update(function=1), "there are 1"),
-        (lambda h: h["blobs"].append([1 << 40, 1]), "0 deflated bytes are not"),
+        (lambda f: f.update(nbytes=4), "deflated bytes are not 4, as the file says"),
+        (lambda f: f.update(nbytes=1 << 40), "deflated bytes cannot be 1,099,511,627,776"),
+        (lambda f: f.update(nbytes=-1), "deflated bytes cannot be -1"),
+        (lambda f: f.update(nbytes=True), "HostFunction cannot have nbytes = True"),
+        (lambda f: f.update(data=None), "HostFunction cannot have data = None"),
+        (lambda f: f["data"].update(blob=1 << 40), "IndexError"),
     ],
 )
-def test_functions_are_as_many_and_as_long_as_the_file_says(path, change, message):
-    changed(path, change)
+def test_functions_are_as_long_as_the_file_says(path, change, message):
+    changed(path, lambda header: change(own(header)))
     with pytest.raises(ProgramError, match=message):
         vtaops.load_model(path)
 
@@ -126,20 +121,14 @@ def test_code_of_this_process_runs_and_is_not_saved(tmp_path):
 
 def changed(path, change):
     """Write a model with another header and the right checksum."""
-    data = path.read_bytes()
-    magic, version, length, _ = PREAMBLE.unpack_from(data)
-    header = json.loads(data[PREAMBLE.size : PREAMBLE.size + length])
+    header, blobs = artefact._FILE.opened(path.read_bytes())
     change(header)
-    blobs = data[-(-(PREAMBLE.size + length) // 64) * 64 : -32]
-    text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
-    start = -(-(PREAMBLE.size + len(text)) // 64) * 64
-    body = PREAMBLE.pack(magic, version, len(text), start + len(blobs) + 32) + text
-    body = body.ljust(start, b"\0") + blobs
-    path.write_bytes(body + hashlib.sha256(body).digest())
+    path.write_bytes(artefact._FILE.sealed(header, blobs))
 
 
 def node(header, operator):
-    return next(n for n in header["graph"]["nodes"] if n["operator"]["record"] == operator)
+    nodes = header["content"]["graph"]["nodes"]
+    return next(n for n in nodes if n["operator"]["record"] == operator)
 
 
 def own(header):
@@ -157,12 +146,12 @@ def put(operator, name, wrap=lambda function: function):
 
 def on_vta(header):
     """Let a stage claim that VTA computes the function."""
-    (stage,) = (s for s in header["stages"] if s["record"] == "Region")
+    (stage,) = (s for s in header["content"]["stages"] if s["record"] == "Region")
     stage["nodes"] += node(header, "Host")["outputs"]
 
 
 def inconsistent(header):
-    header["graph"]["outputs"] = ["nothing"]
+    header["content"]["graph"]["outputs"] = ["nothing"]
 
 
 MISPLACED = {
@@ -179,14 +168,12 @@ MISPLACED = {
     "reason": put("Host", "reason"),
     "a tensor": put("Host", "outputs", lambda f: [{"record": "Tensor", "name": f}]),
     "on VTA": on_vta,
-    "a name": lambda header: own(header).update(function="python"),
-    "no blob": lambda header: own(header).update(function=99),
-    "a blob from behind": lambda header: own(header).update(function=-1),
-    "a blob that is true": lambda header: own(header).update(function=True),
+    "a name": lambda header: own(header).update(data="python"),
+    "no blob": lambda header: own(header)["data"].update(blob=99),
+    "a blob from behind": lambda header: own(header)["data"].update(blob=-1),
+    "a blob that is true": lambda header: own(header)["data"].update(blob=True),
+    "a blob by its name": lambda header: own(header)["data"].update(blob="x"),
     "more": lambda header: own(header).update(record="Host"),
-    "beyond the file": lambda header: header["blobs"][own(header)["function"]].__setitem__(
-        1, 1 << 40
-    ),
     "elsewhere inconsistent": inconsistent,
 }
 

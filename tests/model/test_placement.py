@@ -53,10 +53,11 @@ def model():
 
 
 def reasoned(model, change):
-    """Return a model's file with other reasons in its plan, and the right checksum."""
+    """Return a model's file with another plan, and the right checksum."""
 
     def changed(header):
-        return {**header, "reasons": change(header["reasons"])}
+        content = header["content"]
+        return {**header, "content": {**content, "plan": change(content["plan"])}}
 
     return resealed(artefact._FILE, artefact.dumps(model), changed)
 
@@ -73,11 +74,13 @@ def test_where_a_node_runs_is_what_the_stages_of_the_file_say(model):
         lambda rows: rows[:-1],
         lambda rows: [*rows, rows[0]],
         lambda rows: rows[::-1][1:] + rows[-1:],
-        lambda rows: [[text, "scale"] for text, _ in rows],
-        lambda rows: [[text, ""] for text, _ in rows],
-        lambda rows: [[text, code and "no such code"] for text, code in rows],
-        lambda rows: [[text, [code]] for text, code in rows],
-        lambda rows: [[7, code] for _, code in rows],
+        lambda rows: [{**row, "code": "scale"} for row in rows],
+        lambda rows: [{**row, "code": ""} for row in rows],
+        lambda rows: [{**row, "code": row["code"] and "no such code"} for row in rows],
+        lambda rows: [{**row, "code": [row["code"]]} for row in rows],
+        lambda rows: [{**row, "reason": 7} for row in rows],
+        lambda rows: [{**row, "where": "vta"} for row in rows],
+        lambda rows: [{**row, "operator": "conv"} for row in rows],
         lambda rows: [None for _ in rows],
         lambda rows: 7,
     ],
@@ -91,13 +94,14 @@ def test_reasons_that_no_plan_has_are_refused(model, change):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda stages: stages[:1] + stages, "a node is computed more than once"),
+        (lambda stages: stages[:1] + stages, "or computed more than once"),
         (lambda stages: [*stages, {**stages[0], "nodes": ["none"]}], "unknown node"),
     ],
 )
 def test_every_node_is_in_one_stage(model, change, message):
     def changed(header):
-        return {**header, "stages": change(header["stages"])}
+        content = header["content"]
+        return {**header, "content": {**content, "stages": change(content["stages"])}}
 
     data = resealed(artefact._FILE, artefact.dumps(model), changed)
     with pytest.raises(ProgramError, match=message):

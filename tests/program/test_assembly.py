@@ -73,7 +73,7 @@ def test_a_configuration_and_buffers_that_are_rare_come_back():
     builder.buffers.append(Buffer("c", Role.CONSTANT, (1, 1, 2), "int8", flat, (-1, 5)))
     for number in range(len(builder.buffers)):
         builder.load(vtaops.machine.config.Memory.INP, number, 0, 0, 1)
-    metadata = {"text": "12", "none": None, "list": [1, {"a": True}], "line": "a\nb: c"}
+    metadata = {"text": "12", "none": None, "list": [1, {"a": True}], "line": "a: b: c"}
     program = replace(builder.build(), metadata=metadata)
     assert same(program, assemble(program.disassemble()))
 

@@ -39,7 +39,8 @@ from vtaops.program.file_format import (
 )
 
 CONFIGS = [HardwareConfig.load(name) for name in HardwareConfig.names()]
-METADATA = {"operator": "Conv2d", "tiling": {"oc": 128, "h": [7, 14]}, "note": "naïve ☂", "x": 0.1}
+METADATA = {"operator": "Conv2d", "tiling": {"oc": 128, "h": (7, 14)}, "note": "naïve ☂", "x": 0.1}
+TEXT = st.text().filter(str.isprintable)
 PREAMBLE = struct.Struct("<8sIIQ")  # magic, version, header length, file length
 
 
@@ -99,9 +100,7 @@ def test_any_program_reads_back(data):
         ),
         micro_ops=np.array(data.draw(st.lists(st.integers(0, 2**32 - 1), max_size=4)), np.uint32),
         buffers=buffers,
-        metadata=data.draw(
-            st.dictionaries(st.text(), st.none() | st.booleans() | st.integers() | st.text())
-        ),
+        metadata=data.draw(st.dictionaries(TEXT, st.none() | st.booleans() | st.integers() | TEXT)),
     )
     assert same(loads(dumps(program)), program)
 
@@ -110,18 +109,25 @@ def test_bytes_are_as_documented():
     program = described(strided())
     data = dumps(program)
     magic, version, header_length, total = PREAMBLE.unpack_from(data)
-    assert (magic, version, total) == (b"VTAPROG\0", 3, len(data))
+    assert (magic, version, total) == (b"VTAPROG\0", FORMAT_VERSION, len(data))
     header = json.loads(data[24 : 24 + header_length])
-    assert header["instructions"] == len(program)
-    assert header["config"] == program.config.to_dict()
-    body = data[24 + header_length : -32]
-    words = program.instructions.astype("<u8").tobytes()
-    assert (
-        body
-        == words
-        + program.relocations.astype("<i4").tobytes()
-        + program.micro_ops.astype("<u4").tobytes()
-    )
+    assert header["fingerprint"] == program.config.fingerprint
+    assert header["content"]["config"]["log_block"] == program.config.log_block
+    arrays = [
+        program.instructions.astype("<u8"),
+        program.relocations.astype("<i4"),
+        program.micro_ops.astype("<u4"),
+    ]
+    assert header["blobs"] == [array.nbytes for array in arrays]
+    at = -(-(24 + header_length) // 64) * 64
+    assert not any(data[24 + header_length : at])
+    for name, array in zip(("instructions", "relocations", "micro_ops"), arrays, strict=True):
+        stated = header["content"][name]
+        assert stated["dtype"] == str(array.dtype)
+        assert stated["shape"] == list(array.shape)
+        assert data[at : at + array.nbytes] == array.tobytes()
+        at += -(-array.nbytes // 64) * 64
+    assert at == len(data) - 32
     assert data[-32:] == hashlib.sha256(data[:-32]).digest()
 
 
@@ -191,26 +197,31 @@ def test_paths_that_cannot_be_used(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("metadata", "message"),
     [
-        ({"metadata": {"x": object()}}, "metadata of the program are not JSON"),
-        ({"metadata": {"x": float("nan")}}, "metadata of the program are not JSON"),
-        ({"metadata": {1: 2, "a": 3}}, "metadata of the program are not JSON"),
-        (
-            {"buffers": (Buffer("x", Role.INPUT, (2,), "complex64", Layout("A")),)},
-            "buffer 'x' has dtype 'complex64'; dtypes are int8, uint8",
-        ),
-        (
-            {"buffers": (Buffer("x", Role.INPUT, (0,), "int8", Layout("A")),)},
-            r"buffer 'x' has shape \(0,\); extents are from 1 on",
-        ),
+        ({"x": object()}, "the program has no file: <object .* no data"),
+        ({1: 2, "a": 3}, "the program has no file: '<' not supported"),
+        ({"a": "\x1b[2J"}, "characters that cannot be printed"),
     ],
 )
-def test_what_could_not_be_read_is_not_written(tmp_path, changes, message):
-    program = replace(ProgramBuilder("tiny").build(), **changes)
+def test_what_could_not_be_read_is_not_written(tmp_path, metadata, message):
+    program = replace(ProgramBuilder("tiny").build(), metadata=metadata)
     with pytest.raises(ProgramError, match=message):
         save(program, tmp_path / "x.vta")
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dtype": "complex64"}, r"buffer x \(complex64\[2\], input\): dtypes are int8, uint8"),
+        ({"shape": (0,)}, r"buffer x \(int8\[0\], input\): extents are from 1 on"),
+        ({"shape": (1 << 33,)}, "it has 8589934592 bytes; DRAM ends at"),
+    ],
+)
+def test_there_is_no_buffer_that_dram_cannot_hold(changes, message):
+    with pytest.raises(ProgramError, match=message):
+        replace(Buffer("x", Role.INPUT, (2,), "int8", Layout("A")), **changes)
 
 
 # --------------------------------------------------------------------------------- refusals
@@ -220,7 +231,8 @@ def resealed(data, header):
     """Return the file with another header, lengths and checksum corrected."""
     _, _, header_length, _ = PREAMBLE.unpack_from(data)
     text = header if isinstance(header, bytes) else canonical(header)
-    body = text + data[PREAMBLE.size + header_length : -32]
+    body = text + bytes(-(PREAMBLE.size + len(text)) % 64)
+    body += data[-(-(PREAMBLE.size + header_length) // 64) * 64 : -32]
     return sealed(
         PREAMBLE.pack(MAGIC, FORMAT_VERSION, len(text), PREAMBLE.size + len(body) + 32) + body
     )
@@ -255,23 +267,23 @@ DATA = dumps(described(strided()))
         (DATA + b"\0", f"states a length of {len(DATA)} bytes; it has {len(DATA) + 1}"),
         (DATA[:-1] + bytes([DATA[-1] ^ 1]), "checksum does not match: the file is corrupted"),
         (DATA[:100] + bytes([DATA[100] ^ 64]) + DATA[101:], "checksum does not match"),
-        (DATA[:8] + b"\4" + DATA[9:], "format version 4; .* reads version 3 .update vtaops"),
-        (DATA[:8] + b"\0" + DATA[9:], "format version 0; .* reads version 3 .recompile"),
-        (DATA[:8] + b"\1" + DATA[9:], "format version 1; .* reads version 3 .recompile"),
+        (DATA[:8] + b"\5" + DATA[9:], "format version 5; .* reads version 4 .update vtaops"),
+        (DATA[:8] + b"\0" + DATA[9:], "format version 0; .* reads version 4 .recompile"),
+        (DATA[:8] + b"\3" + DATA[9:], "format version 3; .* reads version 4 .recompile"),
         (PREAMBLE.pack(MAGIC, FORMAT_VERSION, 0, 24), "states a length of 24 bytes"),
         (
             sealed(PREAMBLE.pack(MAGIC, FORMAT_VERSION, 1000, 56)),
             "header claims 1000 bytes; the file has 24",
         ),
-        (sealed(PREAMBLE.pack(MAGIC, FORMAT_VERSION, 0, 56)), "the header is inconsistent: "),
-        (resealed(DATA, b"\xff"), "the header is inconsistent: "),
-        (resealed(DATA, b"[" * 100_000), "the header is inconsistent: "),
-        (resealed(DATA, b"1" * 100_000), "the header is inconsistent: "),
-        (resealed(DATA, []), "the header is inconsistent: TypeError"),
-        (resealed(DATA, {}), "the header is inconsistent: KeyError"),
+        (sealed(PREAMBLE.pack(MAGIC, FORMAT_VERSION, 0, 56)), "the program is inconsistent: "),
+        (resealed(DATA, b"\xff"), "the program is inconsistent: "),
+        (resealed(DATA, b"[" * 100_000), "the program is inconsistent: "),
+        (resealed(DATA, b"1" * 100_000), "the program is inconsistent: "),
+        (resealed(DATA, []), "the program is inconsistent: TypeError"),
+        (resealed(DATA, {}), "the program is inconsistent: KeyError"),
         (resealed(DATA, canonical(header_of(DATA)) + b" "), "not in the form that vtaops writes"),
         (
-            resealed(DATA, b'{"buffers":[],' + canonical(header_of(DATA))[1:]),
+            resealed(DATA, b'{"blobs":[],' + canonical(header_of(DATA))[1:]),
             "not in the form that vtaops writes",
         ),
     ],
@@ -295,7 +307,7 @@ def test_an_endless_file_is_not_read():
         load("/dev/zero")
 
 
-EXTENTS = "extents are from 1 on|not in the form|DRAM ends at|bad operand"
+EXTENTS = "extents are from 1 on|DRAM ends at|Buffer cannot have shape"
 
 
 def changed(path, value):
@@ -311,45 +323,54 @@ def changed(path, value):
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (["instructions"], 10, "claims 10 instructions and 6 micro-ops, which do not fill"),
-        (["instructions"], -1, "claims -1 instructions"),
-        (["instructions"], 2**62, "do not fill"),
-        (["instructions"], int("9" * 4000), r"claims 9{100}…9{100} instructions"),
-        (["instructions"], 9.0, "inconsistent: TypeError|not in the form"),
-        (["instructions"], True, "claims True instructions|not in the form"),
-        (["micro_ops"], 2**40, "which do not fill"),
-        (["micro_ops"], None, "header is inconsistent: TypeError"),
-        (["metadata"], [], "not in the form"),
+        (["blobs"], [144, 36], "inconsistent: IndexError"),
+        (["blobs"], [-1, 36, 24], "a blob of -1 bytes is not in the file"),
+        (["blobs"], [2**62, 36, 24], f"a blob of {2**62} bytes is not in the file"),
+        (["blobs"], [9.0, 36, 24], "a blob of 9.0 bytes is not in the file"),
+        (["blobs"], [True, 36, 24], "a blob of True bytes is not in the file"),
+        (["blobs"], None, "program is inconsistent: TypeError"),
+        (["content"], 3, "it holds 3"),
+        (["content", "instructions", "shape"], [8, 2], "inconsistent: ValueError.*reshape"),
+        (["content", "instructions", "shape"], [2**60, 2], "inconsistent: ValueError.*reshape"),
+        (["content", "instructions", "dtype"], "object", "an array has dtype 'object'"),
+        (["content", "instructions", "dtype"], "int64", "instructions is int64"),
+        (["content", "micro_ops", "blob"], 7, "inconsistent: IndexError"),
+        (["content", "micro_ops", "blob"], -1, "not in the form"),
+        (["content", "metadata"], [], r"Program cannot have metadata = \(\)"),
+        (["content", "extra"], 1, "Program cannot have extra = 1"),
+        (["content", "left_out"], 0, "not in the form"),
         (["extra"], 1, "not in the form"),
-        (["config"], {}, "compiled for fingerprint 'eab243e68cb63841'"),
-        (["config", "LOG_BLOCK"], 40, "header is inconsistent: .*LOG_BLOCK is 40"),
-        (["config", "LOG_BLOCK"], "4", "header is inconsistent: .*LOG_BLOCK is '4'"),
-        (["config", "LOG_BLOK"], 4, "inconsistent: .*unknown key 'LOG_BLOK'"),
-        (["config", "LOG_UOP_BUFF_SIZE"], 9, "compiled for fingerprint .* has .* in this vtaops"),
-        (["fingerprint"], "0" * 16, "compiled for fingerprint '0000000000000000'"),
-        (["buffers"], {}, "instruction 1 refers to buffer 0; the program has 0"),
-        (["buffers"], [], "instruction 1 refers to buffer 0; the program has 0 buffers"),
-        (["buffers", 0], 3, "header is inconsistent: TypeError"),
-        (["buffers", 0], {}, "inconsistent: KeyError.'layout'"),
-        (["buffers", 1, "name"], "inp", "two buffers have the same name: inp, inp, out"),
-        (["buffers", 0, "name"], "", "has the name ''; a name has"),
-        (["buffers", 0, "name"], "a\nb", "can be printed"),
-        (["buffers", 0, "name"], "\ud800", "can be printed"),
-        (["buffers", 0, "role"], "owner", "inconsistent: .*'owner' is not a valid Role"),
-        (["buffers", 0, "dtype"], "int9", "data type .int9. not understood"),
-        (["buffers", 0, "dtype"], "V1000000000", "dtype 'V1000000000'; dtypes are"),
-        (["buffers", 0, "shape"], [24, 1], r"shape \(24, 1\) has rank 2 in layout TAB1a8b"),
-        (["buffers", 0, "shape"], [24, 1, -8], EXTENTS),
-        (["buffers", 0, "shape"], [24, 1, 8.0], EXTENTS),
-        (["buffers", 0, "shape"], [24, 1, True], EXTENTS),
-        (["buffers", 0, "shape"], [24, 1, "8"], EXTENTS),
-        (["buffers", 0, "shape"], [10**30, 1, 8], EXTENTS),
-        (["buffers", 0, "shape"], [2**31, 2, 8], "has 34359738368 bytes; DRAM ends at"),
-        (["buffers", 0, "shape"], [int("9" * 4000), 1, 8], EXTENTS),
-        (["buffers", 0, "layout"], "tab", "is not a layout"),
-        (["buffers", 0, "layout"], "TAB" + "9" * 5000 + "a", "header is inconsistent: ValueError"),
-        (["buffers", 0, "layout"], "TAB" + "9" * 50 + "a", "bytes; DRAM ends at"),
-        (["buffers", 0, "logical"], "TA", "is inconsistent"),
+        (["content", "record"], "os", "inconsistent: KeyError"),
+        (["content", "config"], {}, "inconsistent: KeyError"),
+        (["content", "config", "log_block"], 40, "program is inconsistent: .*LOG_BLOCK is 40"),
+        (["content", "config", "log_block"], "4", "HardwareConfig cannot have log_block = '4'"),
+        (["content", "config", "log_blok"], 4, "HardwareConfig cannot have log_blok = 4"),
+        (["content", "config", "log_uop_buff_size"], 9, "for fingerprint .* has .* in this vtaops"),
+        (["fingerprint"], "0" * 16, "made for fingerprint '0000000000000000'"),
+        (["content", "buffers"], {}, "inconsistent: KeyError"),
+        (["content", "buffers"], [], "instruction 1 refers to buffer 0; the program has 0 buffers"),
+        (["content", "buffers", 0], 3, "Program cannot have buffers"),
+        (["content", "buffers", 0], {"record": "Buffer"}, "Buffer lacks dtype"),
+        (["content", "buffers", 1, "name"], "inp", "two buffers have the same name: inp, inp, out"),
+        (["content", "buffers", 0, "name"], "", "named ''; a name has"),
+        (["content", "buffers", 0, "name"], "a\nb", "cannot be printed"),
+        (["content", "buffers", 0, "name"], "\ud800", "cannot be printed"),
+        (["content", "buffers", 0, "role"], "input", "Buffer cannot have role = 'input'"),
+        (["content", "buffers", 0, "role", "value"], "owner", "'owner' is not a valid Role"),
+        (["content", "buffers", 0, "dtype"], "int9", "data type .int9. not understood"),
+        (["content", "buffers", 0, "dtype"], "V1000000000", "dtypes are int8"),
+        (["content", "buffers", 0, "shape"], [24, 1], r"shape \(24, 1\) has rank 2 in layout TAB"),
+        (["content", "buffers", 0, "shape"], [24, 1, -8], EXTENTS),
+        (["content", "buffers", 0, "shape"], [24, 1, 8.0], EXTENTS),
+        (["content", "buffers", 0, "shape"], [24, 1, True], EXTENTS),
+        (["content", "buffers", 0, "shape"], [24, 1, "8"], EXTENTS),
+        (["content", "buffers", 0, "shape"], [10**30, 1, 8], EXTENTS),
+        (["content", "buffers", 0, "shape"], [2**31, 2, 8], "has 34359738368 bytes; DRAM ends at"),
+        (["content", "buffers", 0, "shape"], [int("9" * 4000), 1, 8], EXTENTS),
+        (["content", "buffers", 0, "layout", "text"], "tab", "is not a layout"),
+        (["content", "buffers", 0, "layout", "text"], "TAB" + "9" * 5000 + "a", "ValueError"),
+        (["content", "buffers", 0, "layout", "text"], "TAB" + "9" * 50 + "a", "DRAM ends at"),
+        (["content", "buffers", 0, "layout", "logical"], "TA", "is inconsistent"),
     ],
 )  # fmt: skip
 def test_headers_that_lie(path, value, message):
@@ -434,9 +455,9 @@ def loads_exactly_or_refuses(data):
 
 def test_a_lying_header_allocates_nothing():
     lies = [
-        changed(["instructions"], 2**60),
-        changed(["micro_ops"], 2**60),
-        changed(["buffers", 0, "shape"], [2**32, 2**32, 2**32]),
+        changed(["blobs"], [2**60]),
+        changed(["content", "micro_ops", "shape"], [2**60]),
+        changed(["content", "buffers", 0, "shape"], [2**32, 2**32, 2**32]),
         PREAMBLE.pack(MAGIC, FORMAT_VERSION, 2**32 - 1, 2**63) + DATA[24:],
     ]
     tracemalloc.start()

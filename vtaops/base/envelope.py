@@ -14,27 +14,20 @@ H                     header
 32                    SHA-256 of all bytes before
 ====================  ==========================================================================
 
-Lengths are checked against the actual file size before anything is read.
+Lengths are checked against the actual file size before anything else is read.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TypeVar
 
-from vtaops.base.errors import ProgramError, raising
-from vtaops.base.files import open_file, read_open, reason_of, write_file
+from vtaops.base.errors import ProgramError
 
 _PREAMBLE = struct.Struct("<8sIIQ")
 PREAMBLE_BYTES = _PREAMBLE.size
 DIGEST_BYTES = hashlib.sha256().digest_size
-
-_Content = TypeVar("_Content")
 
 
 @dataclass(frozen=True)
@@ -58,34 +51,6 @@ class Envelope:
     version: int
     most: int
 
-    def save(self, data: bytes, path: str | Path) -> None:
-        """Write a file atomically: a reader never sees half of it.
-
-        Raises
-        ------
-        ProgramError
-            If the file cannot be written.
-        """
-        with raising(ProgramError, f"cannot write {path}", OSError, describe=reason_of):
-            write_file(path, data)
-
-    def load(self, path: str | Path, loads: Callable[[bytes], _Content]) -> _Content:
-        """Check the preamble of a file against its size, then return its decoded content.
-
-        Raises
-        ------
-        ProgramError
-            If the file cannot be read, or as `loads`; the message names the file.
-        """
-        try:
-            with open_file(path) as file:
-                self._check(file.read(PREAMBLE_BYTES), os.fstat(file.fileno()).st_size)
-                return loads(read_open(file, self.most))
-        except OSError as error:
-            raise ProgramError(f"cannot read {path}: {error}") from error
-        except ProgramError as error:
-            raise ProgramError(f"{path}: {error}") from error
-
     def seal(self, header: bytes | memoryview, *body: bytes | memoryview) -> bytes:
         """Return the bytes of a file; `open` is the inverse."""
         total = PREAMBLE_BYTES + len(header) + sum(map(len, body)) + DIGEST_BYTES
@@ -104,7 +69,7 @@ class Envelope:
             If the file is foreign, of another version, truncated or corrupted; the message says
             which.
         """
-        header_length = self._check(data, len(data))
+        header_length = self.check(data, len(data))
         content = memoryview(data)[:-DIGEST_BYTES]
         if hashlib.sha256(content).digest() != data[-DIGEST_BYTES:]:
             raise ProgramError("the checksum does not match: the file is corrupted")
@@ -115,8 +80,14 @@ class Envelope:
             )
         return bytes(content[PREAMBLE_BYTES:end]), content[end:]
 
-    def _check(self, data: bytes, available: int) -> int:
-        """Check magic, version and length of `available` bytes; return the header's length."""
+    def check(self, data: bytes, available: int) -> int:
+        """Check magic, version and length of `available` bytes; return the header's length.
+
+        Raises
+        ------
+        ProgramError
+            As `open`.
+        """
         if data[: len(self.magic)] != self.magic[: len(data)] or not data:
             name = self.magic.rstrip(b"\0").decode()
             raise ProgramError(f"this is not a vtaops {self.what}: its first bytes are not {name}")

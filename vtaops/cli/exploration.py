@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -200,10 +199,10 @@ def _write(path: Path, rows: list[dict[str, Any]], points: Sequence[Point], titl
     say(f"written to {path}", err=True)
 
 
-def _executor(jobs: int, dask: str) -> Callable[[], Executor] | None:
-    """Return a function that starts the worker processes; None to compute in this one."""
+def _executor(jobs: int, dask: str) -> Executor | None:
+    """Return the worker processes; None to compute in this one."""
     from vtaops.explore import dask_executor, process_pool
 
     if dask:
-        return partial(dask_executor, dask)
-    return partial(process_pool, jobs or None) if jobs != 1 else None
+        return dask_executor(dask)
+    return process_pool(jobs or None) if jobs != 1 else None

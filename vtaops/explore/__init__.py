@@ -2,17 +2,16 @@
 
 `Space` defines the hardware, `Network` the workload; `sweep` evaluates each design and `front`
 returns the Pareto-optimal ones. An `Engine` computes on any executor and keeps results in a
-`ResultStore`. `search` finds fronts of large spaces.
+`ResultStore`.
 """
 
-from vtaops.explore.area import area, share
+from vtaops.explore.area import area, shares
 from vtaops.explore.design import MACHINE_AXES, Design, Space
 from vtaops.explore.energy import energy_pj
 from vtaops.explore.engine import Engine, dask_executor, process_pool
 from vtaops.explore.evaluation import Evaluation, TilingCandidate, evaluate, model_version
 from vtaops.explore.front import OBJECTIVES, front
 from vtaops.explore.network import Network
-from vtaops.explore.search import SearchResult, search
 from vtaops.explore.store import ResultStore
 from vtaops.explore.sweep import LayerResult, Point, sweep
 from vtaops.explore.tilings import EstimatedTiling, TilingQuery
@@ -28,7 +27,6 @@ __all__ = [
     "Network",
     "Point",
     "ResultStore",
-    "SearchResult",
     "Space",
     "TilingCandidate",
     "TilingQuery",
@@ -39,7 +37,6 @@ __all__ = [
     "front",
     "model_version",
     "process_pool",
-    "search",
-    "share",
+    "shares",
     "sweep",
 ]

@@ -59,13 +59,8 @@ and multiplexers. `pairs`, `exact` and `port with post` are the differences betw
 `pynq_ext` without and with `pairs`, with a wider port, and `pynq_512`."""
 
 
-def share(resources: FpgaResources, part: str) -> float:
-    """Return the used fraction of a part's scarcest resource; above 1 the design does not fit."""
-    return max(shares(resources, part).values())
-
-
 def shares(resources: FpgaResources, part: str) -> dict[str, float]:
-    """Return the used fraction of each resource of a part.
+    """Return the used fraction of each resource of a part; a design with one above 1 does not fit.
 
     Parameters
     ----------

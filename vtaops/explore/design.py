@@ -6,7 +6,7 @@ to designs. Evaluates nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
@@ -77,11 +77,6 @@ class Design:
             dram_latency=self.dram_latency,
             bandwidth=self.bandwidth or None,
         )
-
-    @property
-    def multipliers(self) -> int:
-        """8-bit multipliers of the array."""
-        return self.config.macs_per_cycle
 
     @property
     def sram_nbytes(self) -> int:
@@ -186,11 +181,6 @@ class Space:
         """
         return Design.of({**self.base.as_dict(), **values}, name=self.base.config.name)
 
-    def combinations(self) -> Iterator[dict[str, Value]]:
-        """Yield all combinations of values."""
-        for values in product(*self.axes.values()):
-            yield dict(zip(self.axes, values, strict=True))
-
     def designs(self) -> tuple[list[Design], dict[str, str]]:
         """Return the valid designs without duplicates, and the reasons against the others.
 
@@ -203,7 +193,8 @@ class Space:
         """
         designs: dict[Design, None] = {}
         refused: dict[str, str] = {}
-        for values in self.combinations():
+        for chosen in product(*self.axes.values()):
+            values = dict(zip(self.axes, chosen, strict=True))
             try:
                 designs[self.design(values)] = None
             except ConfigError as error:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from vtaops.base.errors import DeviceError, StoreError, raising
 from vtaops.base.heap import keep_freed_memory
 from vtaops.base.optional import optional
+from vtaops.base.records import MALFORMED
 from vtaops.explore.evaluation import (
     Evaluation,
     Task,
@@ -37,36 +38,18 @@ from vtaops.explore.tilings import EstimatedTiling, TilingQuery
 if TYPE_CHECKING:
     from distributed import Client
 
-_MOST_LOSSES = 3  # of workers, without an answer in between
-
 Progress = Callable[[str, int, int], None]
 """Called with the kind of work, the number of finished tasks, and the total."""
 
 
 def process_pool(workers: int | None = None) -> ProcessPoolExecutor:
-    """Return a pool of processes, by default one per core.
+    """Return a pool of processes, by default one per core, which Ctrl-C ends.
 
-    They are spawned, not forked: NumPy's products have threads. Ctrl-C ends them silently, even
-    while they start.
+    They are spawned, not forked: NumPy's products have threads.
     """
     context = multiprocessing.get_context("spawn")
-    return _Pool(workers, mp_context=context, initializer=_die_of_interrupts)
-
-
-class _Pool(ProcessPoolExecutor):
-    """Processes that start with SIGINT blocked: Python's default handler prints a traceback."""
-
-    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            return super().submit(fn, *args, **kwargs)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _die_of_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    interrupts = signal.SIGINT, signal.SIG_DFL
+    return ProcessPoolExecutor(workers, context, initializer=signal.signal, initargs=interrupts)
 
 
 def dask_executor(client: Client | str) -> Executor:
@@ -109,23 +92,22 @@ class Engine:
     ----------
     store : ResultStore
         Stores the results.
-    executor : Executor, callable or None
-        An executor, or a factory, which is called again when workers are lost. None: compute in
-        this process.
+    executor : Executor, optional
+        Computes them, and is shut down with the engine. None: compute in this process.
     progress : callable
         Called after each result.
     """
 
     store: ResultStore = field(default_factory=lambda: ResultStore(":memory:"))
-    executor: Executor | Callable[[], Executor] | None = None
+    executor: Executor | None = None
     progress: Progress = lambda kind, done, total: None
-    _made: Executor | None = None
 
     def __enter__(self) -> Engine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._leave_workers(wait=True)
+        if self.executor is not None:
+            self.executor.shutdown()
 
     def tilings(self, queries: Collection[TilingQuery]) -> list[EstimatedTiling]:
         """Return the best tiling of each query by the estimate."""
@@ -140,21 +122,12 @@ class Engine:
         ordered = sorted(tasks, key=lambda task: repr(task.shares))
         wanted = {task.key: task for task in ordered}
         known = {key: read_result(kind, each) for key, each in self.store.get(wanted).items()}
-        losses = 0
         self.progress(work, len(known), len(wanted))
-        while todo := [task for key, task in wanted.items() if key not in known]:
-            try:
-                for part, records in self._computed(todo):
-                    known |= _answers(part, records, kind)
-                    self.store.put(
-                        model_version(),
-                        {t.key: (t.kind, t.data, r) for t, r in zip(part, records, strict=True)},
-                    )
-                    losses = 0
-                    self.progress(work, len(known), len(wanted))
-            except (BrokenExecutor, CancelledError) as error:
-                losses += 1
-                self._replace(error, losses)
+        for part, records in self._computed([t for key, t in wanted.items() if key not in known]):
+            known |= _answers(part, records, kind)
+            rows = {t.key: (t.kind, t.data, r) for t, r in zip(part, records, strict=True)}
+            self.store.put(model_version(), rows)
+            self.progress(work, len(known), len(wanted))
         return [known[task.key] for task in tasks]
 
     def _computed(self, tasks: Sequence[Task]) -> Iterator[tuple[list[Task], Any]]:
@@ -162,31 +135,16 @@ class Engine:
         if self.executor is None:
             yield from ((part, _records(part)) for part in _parts(tasks))
             return
-        if isinstance(self.executor, Executor):
-            executor = self.executor
-        else:
-            executor = self._made = self._made or self.executor()
-        futures = {executor.submit(_records, part): part for part in _parts(tasks)}
+        futures: dict[Future[Any], list[Task]] = {}
+        kept = "a worker was lost; what was computed is in the store, and running again goes on"
         try:
-            for future in as_completed(futures):
-                yield futures[future], future.result()
+            with raising(DeviceError, kept, BrokenExecutor, CancelledError):
+                futures = {self.executor.submit(_records, part): part for part in _parts(tasks)}
+                for future in as_completed(futures):
+                    yield futures[future], future.result()
         finally:
             for future in futures:
                 future.cancel()
-
-    def _replace(self, error: BaseException, losses: int) -> None:
-        """Leave an executor that lost its workers."""
-        if isinstance(self.executor, Executor) or losses > _MOST_LOSSES:
-            raise DeviceError(
-                f"workers were lost {losses} times without an answer in between ({error!r}); what "
-                "was computed is in the store"
-            ) from error
-        self._leave_workers(wait=False)
-
-    def _leave_workers(self, *, wait: bool) -> None:
-        if self._made is not None:
-            self._made.shutdown(wait=wait, cancel_futures=True)
-        self._made = None
 
 
 def _answers(part: list[Task], records: Any, kind: type[R]) -> dict[str, R]:
@@ -197,10 +155,8 @@ def _answers(part: list[Task], records: Any, kind: type[R]) -> dict[str, R]:
     StoreError
         If it does not answer these tasks.
     """
-    if not isinstance(records, list) or len(records) != len(part):
-        text = f"{len(part)} tasks with {str(records)[:40]!r}"
-        raise StoreError(f"a worker answers {text}; does it have this vtaops?")
-    return {t.key: read_result(kind, record) for t, record in zip(part, records, strict=True)}
+    with raising(StoreError, "a worker answers otherwise; does it have this vtaops?", *MALFORMED):
+        return {t.key: read_result(kind, r) for t, r in zip(part, records, strict=True)}
 
 
 def _parts(tasks: Sequence[Task]) -> Iterator[list[Task]]:

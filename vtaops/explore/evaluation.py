@@ -19,7 +19,7 @@ from typing import Any, ClassVar, TypeVar
 
 import vtaops._timing as _timing
 from vtaops.base.errors import ConfigError, StoreError, VTAError
-from vtaops.base.records import check_fields
+from vtaops.base.records import MALFORMED, check_fields
 from vtaops.compiler.driver import compile
 from vtaops.explore.design import Design
 from vtaops.machine.capabilities import of_target
@@ -31,27 +31,16 @@ from vtaops.schedule import Tiling, blocked_shape, check_tiling
 
 _PACKAGE = Path(__file__).parent.parent
 
-_DECISIVE = (
-    *("base/shapes.py", "machine", "ops", "schedule", "lowering", "program"),
-    "compiler/driver.py",
-)
-"""Rooms and files that an evaluation depends on."""
-
 
 @cache
 def model_version() -> str:
-    """Return a digest of the sources that an evaluation depends on.
+    """Return a digest of the sources of vtaops: an evaluation of another version is not reused.
 
     The timing model's loop, in C++, contributes a digest of its own sources.
-
-    An evaluation of another version is never reused.
     """
     digest = hashlib.sha256(_timing.sources.encode())
-    for room in _DECISIVE:
-        source = _PACKAGE / room
-        for path in [source] if source.is_file() else sorted(source.rglob("*.py")):
-            digest.update(path.relative_to(_PACKAGE).as_posix().encode())
-            digest.update(path.read_bytes())
+    for path in sorted(_PACKAGE.rglob("*.py")):
+        digest.update(path.relative_to(_PACKAGE).as_posix().encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
 
@@ -89,8 +78,8 @@ def read_result(kind: type[_Result], data: Any) -> _Result:
     try:
         check_fields(kind, data)
         return kind(**data)
-    except (TypeError, ValueError, AttributeError, VTAError) as error:
-        raise StoreError(f"{str(data)[:200]} is no {kind.__name__}: {error}") from error
+    except (VTAError, *MALFORMED) as error:
+        raise StoreError(f"{data!r:.200} is no {kind.__name__}: {error}") from error
 
 
 @lru_cache(maxsize=1024)
@@ -134,9 +123,7 @@ class TilingCandidate(Task):
     @cached_property
     def config(self) -> HardwareConfig:
         """The configuration to compile for: the smallest scratchpads that hold the tiling."""
-        config = self.design.config
-        key = (*array_of(config), config.log_uop_buff_size)
-        return _smallest(self.op, self.tiling, _Held(config, key))
+        return _smallest(self.op, self.tiling, self.design.config)
 
     @cached_property
     def data(self) -> dict[str, Any]:
@@ -163,21 +150,11 @@ class TilingCandidate(Task):
         return [*map(evaluate, tasks)]
 
 
-@dataclass(frozen=True)
-class _Held:
-    """Cache key: configurations that differ only in scratchpads for tiles share tilings."""
-
-    config: HardwareConfig = field(compare=False)
-    key: tuple[object, ...]
-
-
-@lru_cache(maxsize=65536)
-def _smallest(op: Operator, tiling: Tiling, hardware: _Held) -> HardwareConfig:
+def _smallest(op: Operator, tiling: Tiling, config: HardwareConfig) -> HardwareConfig:
     """Return the configuration with the smallest scratchpads that hold a tiling.
 
     The packing rules reject a few combinations of sizes; then the next larger one is tried.
     """
-    config = replace(hardware.config, target="sim")
     used = blocked_shape(op, config).footprint(tiling, config)
     least = {}
     for memory in ("inp", "wgt", "acc"):
@@ -186,7 +163,7 @@ def _smallest(op: Operator, tiling: Tiling, hardware: _Held) -> HardwareConfig:
     for more in sorted(product(range(6), repeat=len(least)), key=sum):
         sizes = {name: log + m for (name, log), m in zip(least.items(), more, strict=True)}
         try:
-            return replace(config, **sizes)
+            return replace(config, target="sim", **sizes)
         except ConfigError as error:
             refusal = error
     raise ConfigError(f"no scratchpads hold {tiling}: {refusal}")
@@ -206,12 +183,8 @@ class Evaluation:
         Cycles in which the compute unit works: GEMM, ALU, and its own loads.
     read_beats, write_beats : int
         Words transferred over the DRAM port.
-    instructions : int
-        Number of instructions.
     counters : dict
         Upstream's seven counters (`vtaops.Statistics`): bytes by memory, tile products, ALU passes.
-    program : str
-        SHA-256 of the program's instructions and micro-ops.
     """
 
     reason: str = ""
@@ -219,13 +192,11 @@ class Evaluation:
     compute_cycles: int = 0
     read_beats: int = 0
     write_beats: int = 0
-    instructions: int = 0
     counters: Mapping[str, int] = field(default_factory=dict)
-    program: str = ""
 
     def __post_init__(self) -> None:
         counts = self.cycles, self.compute_cycles, self.read_beats, self.write_beats
-        if min(*counts, self.instructions, *vars(self.statistics).values()) < 0:
+        if min(*counts, *vars(self.statistics).values()) < 0:
             raise ValueError("a figure is negative")
 
     @property
@@ -249,33 +220,21 @@ def evaluate(candidate: TilingCandidate) -> Evaluation:
     try:
         config = candidate.design.config
         check_tiling(candidate.op, config, candidate.tiling)
-        compiled = _compiled(
-            candidate.op,
-            candidate.config,
-            candidate.tiling,
-            of_target(candidate.design.config).name,
-        )
+        capabilities = of_target(config).name
+        program = _compiled(candidate.op, candidate.config, candidate.tiling, capabilities)
     except VTAError as error:
         return Evaluation(reason=str(error))
-    program, counters, content = compiled
     timeline = simulate(program, candidate.design.timing, events=False)
     return Evaluation(
         cycles=timeline.cycles,
         compute_cycles=timeline.compute_work,
         read_beats=timeline.port.read_beats,
         write_beats=timeline.port.write_beats,
-        instructions=len(program),
-        counters=counters,
-        program=content,
+        counters=program.stats().as_dict(),
     )
 
 
 @lru_cache(maxsize=16)
-def _compiled(
-    op: Operator, config: HardwareConfig, tiling: Tiling, capabilities: str
-) -> tuple[Program, dict[str, int], str]:
-    """Return a program, to be timed on several machines, its counters, and its hash."""
-    program = compile(op, config, tiling, capabilities=capabilities, verify=False)
-    counters = program.stats().as_dict()
-    content = program.instructions.tobytes() + program.micro_ops.tobytes()
-    return program, counters, hashlib.sha256(content).hexdigest()
+def _compiled(op: Operator, config: HardwareConfig, tiling: Tiling, capabilities: str) -> Program:
+    """Return a program, to be timed on several machines."""
+    return compile(op, config, tiling, capabilities=capabilities, verify=False)

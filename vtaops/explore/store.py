@@ -18,8 +18,7 @@ from typing import Any
 from vtaops.base.errors import StoreError, raising
 from vtaops.base.quoting import check_texts
 
-_SCHEMA_VERSION = 2
-_APPLICATION_ID = 0x56544153  # "VTAS"
+_APPLICATION_ID = 0x56544103  # "VTA", and the version of the schema
 _LISTED = "SELECT value FROM json_each(?)"  # the keys of a JSON list
 
 _SCHEMA = """
@@ -62,12 +61,10 @@ class ResultStore:
     def _open(self) -> None:
         (identity,) = self._database.execute("PRAGMA application_id").fetchone()
         (tables,) = self._database.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        (schema,) = self._database.execute("PRAGMA user_version").fetchone()
-        if tables and (identity != _APPLICATION_ID or schema != _SCHEMA_VERSION):
+        if tables and identity != _APPLICATION_ID:
             raise StoreError(
                 f"{str(self.path)!r} is not a store of this version of vtaops (application id "
-                f"{identity:#x}, schema {schema}; not {_APPLICATION_ID:#x}, {_SCHEMA_VERSION}); "
-                "give another file, or remove it"
+                f"{identity:#x}, not {_APPLICATION_ID:#x}); give another file, or remove it"
             )
         self._database.execute("PRAGMA synchronous = NORMAL")
         if tables:  # who only reads a store leaves it as it is
@@ -76,7 +73,6 @@ class ResultStore:
         with self._transaction() as database:
             database.execute(_SCHEMA)
             database.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-            database.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
 
     def close(self) -> None:
         """Close the file."""
@@ -118,16 +114,6 @@ class ResultStore:
         """Return the number of records of each kind."""
         return dict(self._rows("SELECT kind, count(*) FROM records GROUP BY kind"))
 
-    def records(self, kind: str | None = None) -> Iterator[dict[str, Any]]:
-        """Yield all records, or those of a kind: key, kind, version, task, record."""
-        columns = ("key", "kind", "version", "task", "record")
-        query = f"SELECT {', '.join(columns)} FROM records"
-        query += " WHERE kind = coalesce(?, kind) ORDER BY key"
-        for row in self._rows(query, [kind]):
-            values = dict(zip(columns, row, strict=True))
-            parts = ("task", "record")
-            yield values | {part: self._object(values["key"], values[part]) for part in parts}
-
     # ------------------------------------------------------------------- details
 
     def _object(self, key: str, text: Any) -> Record:
@@ -136,9 +122,7 @@ class ResultStore:
         with raising(StoreError, damaged, ValueError, TypeError, RecursionError):
             record = json.loads(text)
             check_texts(record)
-        if not isinstance(record, dict):
-            raise StoreError(f"the store {str(self.path)!r}: {key} holds {str(record)[:40]!r}")
-        return record
+            return dict(record)
 
     def _rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with self._lock, self._errors():

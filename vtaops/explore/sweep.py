@@ -81,14 +81,11 @@ class Point:
         Results of the layers that run, in network order.
     failures : dict
         Name of a layer -> why it does not run.
-    least : int
-        Lower bound of the network's cycles.
     """
 
     design: Design
     layers: tuple[LayerResult, ...]
     failures: dict[str, str]
-    least: int = 0
 
     @property
     def complete(self) -> bool:
@@ -166,11 +163,14 @@ class Point:
     def as_dict(self) -> dict[str, Any]:
         """Return one row of a table: the values of all axes, and all objectives."""
         row: dict[str, Any] = {**self.design.as_dict(), "complete": self.complete}
-        row |= {"sram_nbytes": self.design.sram_nbytes, "multipliers": self.design.multipliers}
+        row |= {
+            "sram_nbytes": self.design.sram_nbytes,
+            "multipliers": self.design.config.macs_per_cycle,
+        }
         area = self.area
         row |= {"lut": area.lut, "dsp": area.dsp, "bram": area.bram}
         if self.complete:
-            row |= {"cycles": self.cycles, "least_cycles": self.least, "ms": self.milliseconds}
+            row |= {"cycles": self.cycles, "ms": self.milliseconds}
         if self.complete and self.timed:
             row |= {"dram_nbytes": self.dram_nbytes, "energy_uj": self.energy_pj / 1e6}
             shares = ("compute_share", "port_share", "limit")
@@ -254,13 +254,11 @@ def _point(
     own: dict[tuple[Design, Operator], LayerResult],
 ) -> Point:
     """Combine the best known results of a design and of the designs that it contains."""
-    results, failures, least = [], {}, 0
+    results, failures = [], {}
     for layer in layers:
         found = [own[d, layer.op] for d in inherited if (d, layer.op) in own]
         if known := [result for result in found if not result.reason]:
             results.append(replace(min(known, key=lambda result: result.cycles), layer=layer))
-            bounds = (result.estimate.least for result in found if result.estimate.least)
-            least += layer.occurrences * min(bounds, default=0)
         else:
             failures[layer.name] = found[0].reason
-    return Point(design, tuple(results), failures, least)
+    return Point(design, tuple(results), failures)

@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Any, ClassVar, get_args
 
 from vtaops.base.errors import VTAError
-from vtaops.explore.bounds import least_cycles
 from vtaops.explore.design import Design
 from vtaops.explore.evaluation import Task, array_of, name_of, operator_dict
 from vtaops.machine.config import HardwareConfig
@@ -52,20 +51,17 @@ class EstimatedTiling:
         The tiling; empty if none fits.
     estimate : int
         Its estimated cycles.
-    least : int
-        Lower bound of any tiling's cycles.
     reason : str
         Why there is none.
     """
 
     text: str = ""
     estimate: int = 0
-    least: int = 0
     reason: str = ""
 
     def __post_init__(self) -> None:
-        if min(self.estimate, self.least) < 0 or not (self.tiling or self.reason):
-            raise ValueError("a figure is negative, or there is neither a tiling nor a reason")
+        if self.estimate < 0 or not (self.tiling or self.reason):
+            raise ValueError("the estimate is negative, or there is neither a tiling nor a reason")
 
     @property
     def tiling(self) -> Tiling | None:
@@ -115,7 +111,6 @@ class TilingQuery(Task):
 def _estimated(design: Design, listed: TilingList) -> EstimatedTiling:
     try:
         tiling, cycles = next(listed.estimated(design.config, design.timing))
-        least = least_cycles(listed, design.config, design.timing)
     except VTAError as error:
         return EstimatedTiling(reason=str(error))
-    return EstimatedTiling(tiling.text, cycles, least)
+    return EstimatedTiling(tiling.text, cycles)

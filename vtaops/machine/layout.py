@@ -177,7 +177,11 @@ class Layout:
         return data if self.view is None else self.view.invert(data, shape)
 
     def _viewed(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        return shape if self.view is None else self.view.shape(shape)
+        if self.view is None:
+            return shape
+        if self.view.rank not in (None, len(shape)):
+            raise ShapeError(f"{self.view} is not a view of a tensor of shape {shape}")
+        return self.view.shape(shape)
 
     def _padded(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape of a viewed tensor, rounded up to whole blocks."""

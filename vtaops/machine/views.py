@@ -344,7 +344,7 @@ class Windows(View):
         return windows
 
 
-_KINDS: dict[str, type[View]] = {
+KINDS: dict[str, type[View]] = {
     cls.__name__: cls for cls in (Flat, Plus, BlockDiagonal, Patches, KernelColumns, Windows)
 }
 
@@ -359,8 +359,8 @@ def from_dict(values: dict[str, Any]) -> View:
     """
     kind = str(values.get("kind"))
     numbers = {key: value for key, value in values.items() if key != "kind"}
-    if kind not in _KINDS or any(type(value) is not int for value in numbers.values()):
-        raise ShapeError(f"{values!r} is not a view; kinds are {', '.join(_KINDS)}")
+    if kind not in KINDS or any(type(value) is not int for value in numbers.values()):
+        raise ShapeError(f"{values!r} is not a view; kinds are {', '.join(KINDS)}")
     with raising(ShapeError, f"{values!r} is not a view of kind {kind}", TypeError):
-        view: View = _KINDS[kind](**numbers)
+        view: View = KINDS[kind](**numbers)
     return view

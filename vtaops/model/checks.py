@@ -7,15 +7,16 @@ these checks a run can only fail because of its inputs, its device, or its timeo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-
-import numpy as np
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import filterfalse
 
 from vtaops.base.errors import ProgramError
+from vtaops.base.reasons import HINTS
 from vtaops.graph import Graph, Node, Tensor
 from vtaops.graph.operators import Host
 from vtaops.program import Buffer
-from vtaops.program.region import Argument, Region, Stage
+from vtaops.program.region import Argument, NodePlacement, Region, Stage
 
 MAX_ELEMENTS = 1 << 28
 """Maximum elements of a model's tensor: more would not fit a board's DRAM."""
@@ -47,39 +48,46 @@ def check_stages(graph: Graph, stages: Iterable[Stage], fingerprint: str) -> Non
     nodes = {node.name: node for node in graph.nodes}
     known = set(_names(graph.inputs))
     for number, stage in enumerate(stages):
-        own = _nodes_of(stage, number, nodes)
+        if not stage.nodes:
+            raise ProgramError(f"stage {number} has no nodes; a stage computes at least one")
+        for name in stage.nodes:
+            if name not in nodes:
+                raise ProgramError(f"{name!r} is an unknown node, or computed more than once")
+        for read, made in _steps(stage, [nodes.pop(name) for name in stage.nodes]):
+            _require(known, read)
+            known.update(made)
         if isinstance(stage, Region):
-            _check_program(stage, own, fingerprint)
-            _require(known, (argument.tensor for argument in stage.inputs))
-            _check_region(graph, stage)
-            known |= {argument.tensor for argument in stage.outputs}
-            continue
-        for node in own:
-            _require(known, _names(node.inputs))
-            known.update(_names(node.outputs))
+            _check_region(graph, stage, fingerprint)
     _require(known, _names(graph.outputs))
 
 
-def _nodes_of(stage: Stage, number: int, nodes: Mapping[str, Node]) -> list[Node]:
-    """Return the nodes that a stage computes."""
-    if not stage.nodes:
-        raise ProgramError(f"stage {number} has no nodes; a stage computes at least one")
-    for name in stage.nodes:
-        if name not in nodes:
-            raise ProgramError(f"a stage names the unknown node {name!r}")
-    return [nodes[name] for name in stage.nodes]
+def check_plan(graph: Graph, stages: Iterable[Stage], plan: Sequence[NodePlacement]) -> None:
+    """Check that a plan says where the stages compute each node.
+
+    Raises
+    ------
+    ProgramError
+        If it does not; the message shows the first row that is wrong.
+    """
+    places = {name: isinstance(stage, Region) for stage in stages for name in stage.nodes}
+    for node, row in zip(graph.nodes, plan, strict=True):
+        where, codes = ("vta", {""}) if places.get(node.name) else ("host", HINTS.keys())
+        right = replace(row, name=node.name, operator=node.op.kind, where=where)
+        if node.name not in places or row != right or row.code not in codes:
+            raise ProgramError(f"the plan says {row}; the stages have {node.name} on {where}")
+
+
+def _steps(stage: Stage, nodes: Sequence[Node]) -> list[tuple[list[str], list[str]]]:
+    """Return what a stage reads and makes: a region at once, the host node by node."""
+    if not isinstance(stage, Region):
+        return [(_names(node.inputs), _names(node.outputs)) for node in nodes]
+    if any(isinstance(node.op, Host) for node in nodes):
+        raise ProgramError(f"a stage has a function of the host on VTA: {stage.nodes}")
+    return [([a.tensor for a in stage.inputs], [a.tensor for a in stage.outputs])]
 
 
 def _names(tensors: Iterable[Tensor]) -> list[str]:
     return [tensor.name for tensor in tensors]
-
-
-def _check_program(region: Region, nodes: Iterable[Node], fingerprint: str) -> None:
-    for node in nodes:
-        if isinstance(node.op, Host):
-            raise ProgramError(f"{node.name} is a function of the host; a stage has it on VTA")
-    if region.program.config.fingerprint != fingerprint:
-        raise ProgramError("a program of the model is for another configuration")
 
 
 def _require(known: set[str], names: Iterable[str]) -> None:
@@ -88,87 +96,75 @@ def _require(known: set[str], names: Iterable[str]) -> None:
             raise ProgramError(f"{name!r} is read before any stage computes it")
 
 
-def _check_region(graph: Graph, region: Region) -> None:
+def _check_region(graph: Graph, region: Region, fingerprint: str) -> None:
     """Check that tensors and parameters match the program's buffers."""
+    if region.program.config.fingerprint != fingerprint:
+        raise ProgramError("a program of the model is for another configuration")
     inputs = {buffer.name: buffer for buffer in region.program.inputs}
-    _check_names(region, inputs)
+    _check_inputs(region, inputs)
     for argument in region.inputs:
-        _check_input(argument, _tensor(graph, argument), inputs[argument.buffer])
+        _check_argument(argument, graph, inputs, _holds)
     outputs = {buffer.name: buffer for buffer in region.program.outputs}
     for argument in region.outputs:
-        if argument.buffer not in outputs:
-            raise ProgramError(f"the program has no output {argument.buffer!r}")
-        _check_output(argument, _tensor(graph, argument), outputs[argument.buffer])
+        _check_argument(argument, graph, outputs, _has)
 
 
-def _check_names(region: Region, inputs: Mapping[str, Buffer]) -> None:
+def _check_inputs(region: Region, inputs: Mapping[str, Buffer]) -> None:
     """Check that each program input is a parameter or an argument."""
     for name, array in region.parameters.items():
         if name not in inputs or array.nbytes != inputs[name].nbytes:
             raise ProgramError(f"the program has no input {name!r} of {array.nbytes} bytes")
-    given = [name for name in inputs if name not in region.parameters]
+    given = [*filterfalse(region.parameters.__contains__, inputs)]
     if [argument.buffer for argument in region.inputs] != given:
         raise ProgramError(f"the arguments of a program are not its inputs {given}")
 
 
-def _tensor(graph: Graph, argument: Argument) -> Tensor:
-    tensor = graph.tensors.get(argument.tensor)
+def _check_argument(
+    argument: Argument,
+    graph: Graph,
+    buffers: Mapping[str, Buffer],
+    fits: Callable[[Argument, Buffer], bool],
+) -> None:
+    tensor, buffer = graph.tensors.get(argument.tensor), buffers.get(argument.buffer)
     if tensor is None or tensor.shape != argument.shape:
         raise ProgramError(f"the graph has no tensor {argument.tensor!r} of {argument.shape}")
-    return tensor
+    if buffer is None or tensor.dtype != buffer.dtype or not fits(argument, buffer):
+        raise ProgramError(f"{tensor.name} does not fit the buffer {argument.buffer} {buffer}")
 
 
-def _check_input(argument: Argument, tensor: Tensor, buffer: Buffer) -> None:
-    image, axes, border = argument.image, argument.axes, argument.border
-    conditions = (
-        min(image, default=0) >= 1,
-        min(border) >= 0,
-        math.prod(image) == tensor.elements,
-        not axes or sorted(axes) == [*range(len(image))],
-        _held(argument) == buffer.shape,
-        not argument.lanes,
-        -128 <= argument.zero_point <= 127 and (any(border) or not argument.zero_point),
-        tensor.dtype == buffer.dtype,
-    )
-    if not all(conditions):
-        raise ProgramError(f"{tensor.name} does not fit the buffer {buffer.name} {buffer.shape}")
-
-
-def _held(argument: Argument) -> tuple[int, ...]:
-    """Return the shape of the result of `Argument.to_device`."""
-    held = argument.image
-    if argument.axes:
-        held = tuple(held[axis] for axis in argument.axes)
-    if any(argument.border):
+def _holds(argument: Argument, buffer: Buffer) -> bool:
+    """Whether `Argument.to_device` makes the content of a buffer."""
+    held, border = _ordered(argument, argument.image), argument.border
+    if any(border) and held:
         n, c, height, width = held
-        top, left, bottom, right = argument.border
+        top, left, bottom, right = border
         held = n, c, height + top + bottom, width + left + right
-    return held
+    return (
+        min(border) >= 0
+        and held == buffer.shape
+        and not argument.lanes
+        and -128 <= argument.zero_point <= 127
+        and (any(border) or not argument.zero_point)
+    )
 
 
-def _in_parts(argument: Argument, held: tuple[int, ...]) -> bool:
-    """Return whether a result is an image, its channels perhaps in two parts, in some order."""
-    image, axes = argument.image or held, argument.axes
+def _has(argument: Argument, buffer: Buffer) -> bool:
+    """Whether `Argument.from_device` finds a result in a buffer, perhaps in two parts."""
+    lanes, (n, channels, *size) = argument.lanes, buffer.shape
+    held = n, len(lanes), *size
+    image = argument.image or held
     joined = (image[0], image[1] * image[2], *image[3:]) if argument.image else image
     return (
-        min(image) >= 1
-        and len(image) >= len(held)
+        all(lane in range(channels) for lane in lanes)
         and joined == held
-        and (not axes or sorted(axes) == [*range(len(image))])
+        and _ordered(argument, image) is not None
+        and not any((*argument.border, argument.zero_point))
     )
 
 
-def _check_output(argument: Argument, tensor: Tensor, buffer: Buffer) -> None:
-    lanes, shape, axes = argument.lanes, buffer.shape, argument.axes
-    plain = Argument(
-        argument.tensor, argument.buffer, argument.shape, argument.image, lanes, axes=axes
-    )
-    if (
-        argument != plain
-        or len(shape) < 2
-        or not _in_parts(argument, (shape[0], len(lanes), *shape[2:]))
-        or not all(0 <= lane < shape[1] for lane in lanes)
-        or shape[0] * len(lanes) * math.prod(shape[2:]) != tensor.elements
-        or np.dtype(tensor.dtype) != np.dtype(buffer.dtype)
-    ):
-        raise ProgramError(f"{tensor.name} is not in the buffer {buffer.name} {buffer.shape}")
+def _ordered(argument: Argument, image: Sequence[int]) -> tuple[int, ...] | None:
+    """Return the extents of an image in the order of its axes; None if it is not of a tensor."""
+    axes = argument.axes or (*range(len(image)),)
+    if min(image, default=0) < 1 or math.prod(image) != math.prod(argument.shape):
+        return None
+    return tuple(image[a] for a in axes) if sorted(axes) == [*range(len(image))] else None

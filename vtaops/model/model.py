@@ -27,7 +27,7 @@ from vtaops.graph.executor import batches, checked_inputs, evaluate_runs
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig
 from vtaops.model.report import ModelReport, layers_by_cycle, report
-from vtaops.model.state import Kept, RunsPrograms, State, kept_on_device
+from vtaops.model.state import Kept, State, kept_on_device
 from vtaops.program import Program, Statistics
 from vtaops.program.region import HostStage, NodePlacement, Region, Stage
 from vtaops.runtime import NETWORK_TIMEOUT, ResidentPrograms, open_device
@@ -43,7 +43,7 @@ class HasResidents(Protocol):
     """A session: keeps programs in the memory of its device."""
 
     @property
-    def residents(self) -> RunsPrograms:
+    def residents(self) -> ResidentPrograms:
         """The resident programs."""
 
 
@@ -210,7 +210,7 @@ class Model:
         """State that stays on devices: the same for each conversation."""
         return kept_on_device(self.graph, self.stages)
 
-    def _own_state(self, residents: RunsPrograms) -> State:
+    def _own_state(self, residents: ResidentPrograms) -> State:
         if self._state is None or self._state.residents is not residents:
             self.reset()
             self._state = State(self.graph, self._kept, residents)
@@ -219,7 +219,7 @@ class Model:
     def _run(
         self,
         arrays: Sequence[npt.ArrayLike],
-        residents: RunsPrograms,
+        residents: ResidentPrograms,
         state: State | None,
     ) -> tuple[Array, ...]:
         """Run the network once; return all results."""
@@ -271,7 +271,7 @@ class Model:
                 self._stages[stage] = host_stage(stage, self.graph)
             return self._stages[stage]
 
-    def _residents_of(self, session: HasResidents | None) -> RunsPrograms:
+    def _residents_of(self, session: HasResidents | None) -> ResidentPrograms:
         if session is not None:
             if not hasattr(session, "residents"):
                 raise ArgumentError(f"session is {session!r}; it must be a Session")
@@ -420,7 +420,7 @@ def describe(stage: Stage) -> str:
 def launch(
     region: Region,
     values: Mapping[str, Array],
-    residents: RunsPrograms,
+    residents: ResidentPrograms,
     held: Held | None = None,
 ) -> dict[str, Array]:
     """Run a region's program on the tensors that it reads; return its results by tensor.

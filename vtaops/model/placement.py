@@ -2,57 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vtaops.base.errors import ProgramError
-from vtaops.base.reasons import HINTS
 from vtaops.graph import Graph, Host
 from vtaops.graph.operators import Convolution, Dense, Matmul, TransposedConvolution
-from vtaops.program.region import NodePlacement, Region, Stage
+from vtaops.program.region import NodePlacement
 
 _PRODUCTS = (Convolution, Dense, Matmul, TransposedConvolution)
-
-
-def placements(
-    graph: Graph, stages: Iterable[Stage], reasons: Iterable[tuple[str, str]]
-) -> list[NodePlacement]:
-    """Return the plan of a network by the stages that compute its nodes.
-
-    Parameters
-    ----------
-    graph : Graph
-        The network.
-    stages : iterable of Region and HostStage
-        The stages of a run.
-    reasons : iterable of (str, str)
-        For each node, in graph order, why it is on the host, or a remark; and the reason's code.
-
-    Raises
-    ------
-    ProgramError
-        If a stage computes no node of the network, or several do; or a code is not one of
-        `HINTS` on the host, or there is one on VTA.
-    """
-    where = [
-        (name, "vta" if isinstance(stage, Region) else "host")
-        for stage in stages
-        for name in stage.nodes
-    ]
-    places, rows = dict(where), []
-    if len(places) < len(where):
-        raise ProgramError("a node is computed more than once")
-    for node, (text, code) in zip(graph.nodes, reasons, strict=True):
-        place = places.get(node.name)
-        if place is None:
-            raise ProgramError(f"no stage computes {node.name!r}")
-        if not isinstance(text, str) or (code not in HINTS if place == "host" else code != ""):
-            raise ProgramError(
-                f"{node.name!r} is on {place} because of {str(text)[:80]!r}, by the code "
-                f"{str(code)[:80]!r}; reasons are texts, and codes stand for those of the host"
-            )
-        rows.append(NodePlacement(node.name, node.op.kind, place, text, code))
-    return rows
 
 
 @dataclass(frozen=True)

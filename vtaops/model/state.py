@@ -8,11 +8,10 @@ their bytes. So no program is written anew, and what the verifier says of inputs
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,34 +21,16 @@ from vtaops.base.forks import ForkLock
 from vtaops.base.shapes import Array
 from vtaops.graph import Graph, Tensor
 from vtaops.graph.executor import carried, checked_inputs
-from vtaops.program import Buffer, Program
+from vtaops.program import Buffer
 from vtaops.program.region import Argument, Region, Stage
-from vtaops.runtime import Device, DeviceBuffer
+from vtaops.runtime import Device, DeviceBuffer, ResidentPrograms
 from vtaops.runtime.arguments import as_bytes
-from vtaops.runtime.executor import Held
 
 Place = tuple[Argument, Buffer]
 """A tensor in a buffer of a program."""
 
 NEAR = 64
 """Bytes that are written with one call although so many others lie between them."""
-
-
-class RunsPrograms(Protocol):
-    """`ResidentPrograms`, or an equivalent."""
-
-    @property
-    def device(self) -> Device:
-        """The device that runs them."""
-
-    def run(
-        self,
-        program: Program,
-        arrays: Sequence[npt.ArrayLike],
-        parameters: Mapping[str, Array] | None = None,
-        held: Held | None = None,
-    ) -> tuple[Array, ...]:
-        """Run a program, loading it at its first run; return all outputs that are not held."""
 
 
 @dataclass(frozen=True)
@@ -82,10 +63,13 @@ def _kept(graph: Graph, past: str, regions: Sequence[Region]) -> Kept | None:
     """Return how state can stay on a device; None if it cannot."""
     tensor, grows = graph.tensors[past], graph.row_axis(past) is not None
     names = {past} if grows else {past, graph.state[past]}
-    if names & _touched({name for region in regions for name in region.nodes}, graph):
+    touched = _touched({name for region in regions for name in region.nodes}, graph)
+    if tensor.dtype != "int8" or names & touched:
         return None
     read = _places([(region, region.inputs) for region in regions], *names)
     made = _places([(region, region.outputs) for region in regions], *names - {past})
+    if not read or len(made) != (not grows):
+        return None
     return _kept_image(tensor, read, made, grows=grows)
 
 
@@ -93,51 +77,32 @@ def _kept_image(
     tensor: Tensor, read: Sequence[Place], made: Sequence[Place], *, grows: bool
 ) -> Kept | None:
     """Return how a tensor stays in one image for all that read and make it; None if it cannot."""
-    if not read or not (grows or len(made) == 1):
-        return None
-    addresses = _common_addresses(tensor, read, made)
-    image = _packed(read[0], np.full(tensor.shape, tensor.zero_point, tensor.dtype))
-    fits = addresses.size and (grows or image.size == tensor.elements)
-    return Kept(addresses, image, grows) if fits else None
-
-
-def _common_addresses(
-    tensor: Tensor, read: Sequence[Place], made: Sequence[Place]
-) -> npt.NDArray[np.int64]:
-    """Return the byte of each integer in all images; none if these differ."""
-    if len({buffer.nbytes for _, buffer in (*read, *made)}) > 1:
-        return np.zeros(0, np.int64)
-    found = [_written(tensor, place) for place in read] + [_taken(place) for place in made]
-    alike = all(np.array_equal(found[0], each) for each in found)
-    return found[0] if alike else found[0][:0]
+    first, *others = [_written(tensor, place) for place in read] + [_taken(place) for place in made]
+    sizes = {buffer.nbytes for _, buffer in (*read, *made)}
+    alike = len(sizes) == 1 and all(np.array_equal(first, each) for each in others)
+    argument, buffer = read[0]
+    zeros = np.full(tensor.shape, tensor.zero_point, tensor.dtype)
+    image = as_bytes(buffer.pack(argument.to_device(zeros)))
+    fits = alike and first.size and (grows or image.size == tensor.elements)
+    return Kept(first, image, grows) if fits else None
 
 
 def _written(tensor: Tensor, place: Place) -> npt.NDArray[np.int64]:
     """Return the byte of each integer of a tensor in an image; none if it has not one for each."""
-    numbers = np.arange(tensor.elements).reshape(tensor.shape)
-    zeros = np.zeros(tensor.shape, tensor.dtype)
-    own = np.flatnonzero(_packed(place, zeros) != _packed(place, zeros + zeros.dtype.type(1)))
-    found = sum(
-        _packed(place, digits.astype(tensor.dtype))[own].astype(np.int64) << shift
-        for shift, digits in _digits(numbers)
-    )
-    order = np.argsort(found, kind="stable")
-    once = np.array_equal(np.asarray(found)[order], numbers.ravel())
+    argument, buffer = place
+    numbers = 1 + np.arange(tensor.elements).reshape(tensor.shape)
+    image = buffer.layout.pack(replace(argument, zero_point=0).to_device(numbers)).ravel()
+    own = np.flatnonzero(image)
+    order = np.argsort(image[own], kind="stable")
+    once = np.array_equal(image[own][order], numbers.ravel())
     return own[order].reshape(tensor.shape) if once else own[:0]
 
 
 def _taken(place: Place) -> npt.NDArray[np.int64]:
     """Return the byte of an image from which each integer of a result is taken."""
     argument, buffer = place
-    images = _digits(np.arange(buffer.nbytes))
-    read = ((n, argument.from_device(buffer.unpack(each.astype(np.uint8)))) for n, each in images)
-    return np.asarray(sum(each.astype(np.uint8).astype(np.int64) << n for n, each in read))
-
-
-def _digits(numbers: npt.NDArray[np.int64]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
-    """Yield the bytes of numbers from 0 on, with their places."""
-    for shift in range(0, numbers.size.bit_length(), 8):
-        yield shift, numbers >> shift
+    numbers = np.arange(buffer.nbytes).reshape(buffer.packed_shape)
+    return argument.from_device(buffer.layout.unpack(numbers, buffer.shape))
 
 
 def _touched(launched: set[str], graph: Graph) -> set[str]:
@@ -155,11 +120,6 @@ def _places(sides: Iterable[tuple[Region, Sequence[Argument]]], *names: str) -> 
         for buffer in region.program.buffers
         if argument.tensor in names and argument.buffer == buffer.name
     ]
-
-
-def _packed(place: Place, array: Array) -> npt.NDArray[np.uint8]:
-    argument, buffer = place
-    return as_bytes(buffer.pack(argument.to_device(array)))
 
 
 class State:
@@ -188,7 +148,7 @@ class State:
         self,
         graph: Graph,
         kept: Mapping[str, Kept],
-        residents: RunsPrograms,
+        residents: ResidentPrograms,
         values: Mapping[str, Array] | None = None,
         place: int = 0,
     ) -> None:

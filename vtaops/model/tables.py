@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -23,25 +22,26 @@ def network_table(report: ModelReport) -> Table:
     The host's reasons are numbered and listed below.
     """
     layers = report.layers
-    stem = _stem([layer.name for layer in layers])
     reasons = list(dict.fromkeys(layer.reason for layer in layers if layer.where != "vta"))
     measured = ["SQNR dB"] * any(layer.sqnr is not None for layer in layers)
     numbers = ["cycles", "share", "array", "DRAM kB", *measured]
     table = _table(f"{report.name} on {report.config}", "layer", "where", numbers=numbers)
     for number, layer in enumerate(layers, 1):
-        cells = [*_cells(layer, stem, reasons), *map(_noise, [layer] * len(measured))]
+        cells = [*_cells(layer, reasons), *map(_noise, [layer] * len(measured))]
         table.add_row(*cells, end_section=number == len(layers))
     used = sum(layer.utilization * layer.cycles for layer in layers) / max(1, report.cycles)
     launches = f"{report.launches} launch" + ("es" if report.launches != 1 else "")
     table.add_row("all", launches, *_figures(report.cycles, 1.0, used, report.counters))
-    return _explain(table, stem, [f"host {n}: {text}" for n, text in enumerate(reasons, 1)])
+    table.caption = "\n".join(f"host {n}: {text}" for n, text in enumerate(reasons, 1)) or None
+    table.caption_justify = "left"
+    return table
 
 
-def _cells(layer: Layer, stem: str, reasons: Sequence[str]) -> list[str]:
+def _cells(layer: Layer, reasons: Sequence[str]) -> list[str]:
     """Return the cells of a layer."""
     where = "vta" if layer.where == "vta" else f"host {reasons.index(layer.reason) + 1}"
     figures = layer.cycles, layer.share, layer.utilization, layer.counters
-    return [_cut(layer.name, stem), where, *(_figures(*figures) if layer.cycles else [""] * 4)]
+    return [layer.name, where, *(_figures(*figures) if layer.cycles else [""] * 4)]
 
 
 def _noise(layer: Layer) -> str:
@@ -83,10 +83,9 @@ def evidence(report: ModelReport) -> str:
 def plan_table(rows: Sequence[NodePlacement], title: str) -> Table:
     """Return the placement of each operator, with reasons, as a table."""
     table = _table(title, "layer", "operator", "where", "reason")
-    stem = _stem([row.name for row in rows])
     for row in rows:
-        table.add_row(_cut(row.name, stem), row.operator, row.where, row.reason)
-    return _explain(table, stem)
+        table.add_row(row.name, row.operator, row.where, row.reason)
+    return table
 
 
 def text(report: ModelReport, width: int = 160) -> str:
@@ -103,23 +102,4 @@ def _table(title: str, *texts: str, numbers: Sequence[str] = ()) -> Table:
         table.add_column(column, overflow="fold", no_wrap=column == "where")
     for column in numbers:
         table.add_column(column, justify="right", no_wrap=True)
-    return table
-
-
-def _stem(names: Sequence[str]) -> str:
-    """Return the path prefix that all names with slashes share, as is common in ONNX files."""
-    paths = [name for name in names if "/" in name]
-    shared = os.path.commonprefix(paths) if len(paths) > 1 else ""  # noqa: RUF071 - cut below
-    return shared[: shared.rfind("/") + 1]
-
-
-def _cut(name: str, stem: str) -> str:
-    return f"…{name.removeprefix(stem)}" if len(stem) > 1 and name.startswith(stem) else name
-
-
-def _explain(table: Table, stem: str, lines: Sequence[str] = ()) -> Table:
-    """Add a caption with the given lines and the folder that the names omit."""
-    said = [f"… stands for {stem}"] if len(stem) > 1 else []
-    table.caption = "\n".join([*lines, *said]) or None
-    table.caption_justify = "left"
     return table

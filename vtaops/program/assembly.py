@@ -20,13 +20,14 @@ from typing import Any, NoReturn
 import numpy as np
 
 from vtaops.base.errors import ProgramError, VTAError
-from vtaops.base.records import MALFORMED
+from vtaops.base.records import MALFORMED, tuples
+from vtaops.machine import views
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import Encoding, Instruction, Unit
+from vtaops.machine.layout import Layout
 from vtaops.machine.text import Parsed, Words, parse
 from vtaops.program.disassembly import COLUMNS, quoted
-from vtaops.program.file_format import buffer_of
-from vtaops.program.program import MICRO_OPS, NO_BUFFER, Buffer, OperatorRecord, Program
+from vtaops.program.program import MICRO_OPS, NO_BUFFER, Buffer, OperatorRecord, Program, Role
 
 _HEADINGS = re.compile(r"(buffers|instructions|micro-ops)\b(?!\+)")
 _UNITS = "|".join(unit.name.lower() for unit in Unit)
@@ -176,7 +177,7 @@ def _records(lines: Lines, name: str) -> dict[str, Any]:
             if kind == "configuration":
                 records[kind] = HardwareConfig.from_dict(json.loads(text), name=name)
             elif kind == "operator":
-                records["operators"] += (OperatorRecord.of(json.loads(text)),)
+                records["operators"] += (OperatorRecord(**tuples(json.loads(text))),)
             elif "instructions, " not in line:
                 key, _, text = line.partition(": ")
                 records["metadata"][key] = json.loads(text)
@@ -207,10 +208,12 @@ def _buffers(lines: Lines) -> Iterator[Buffer]:
         name, role, shape, dtype, layout = (words.take(what) for what in COLUMNS[:5])
         optional = re.search(r' (\{".*\})', line)
         extents = [] if shape == "scalar" else [words.value(e) for e in shape.split("x")]
-        entry = {"name": _unquoted(name), "role": role, "dtype": dtype, "layout": layout}
         with _at(number):
             more = json.loads(optional[1]) if optional else {}
-            yield buffer_of({"logical": "", "shape": extents, **entry, **more})
+            view = views.from_dict(more.pop("view")) if "view" in more else None
+            made = Layout(layout, more.pop("logical", ""), view)
+            stated = {**more, "value": tuple(more.get("value", ()))}
+            yield Buffer(_unquoted(name), Role(role), tuple(extents), dtype, made, **stated)
 
 
 def _label(words: Words, known: Container[str]) -> str:

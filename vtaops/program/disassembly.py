@@ -21,7 +21,6 @@ from vtaops.base.proof import CERTIFICATE
 from vtaops.base.shapes import Ints
 from vtaops.machine import isa, text
 from vtaops.machine.config import HardwareConfig
-from vtaops.program.file_format import entry_of
 from vtaops.program.program import MICRO_OPS, NO_BUFFER, Buffer, Program
 
 _TEXT_COLUMNS = 84
@@ -55,7 +54,7 @@ def _summary(program: Program) -> str:
     for key, value in sorted(program.metadata.items()):
         if key != CERTIFICATE:  # hashes
             lines.append(f"{key}: {_json(value)}")
-    lines += [f"operator {_json(operator.as_dict())}" for operator in program.operators]
+    lines += [f"operator {_json(vars(operator))}" for operator in program.operators]
     return "\n".join(lines)
 
 
@@ -73,13 +72,19 @@ def _buffers(program: Program) -> str:
 
 def _buffer_row(buffer: Buffer) -> tuple[str, ...]:
     """Return the row of a buffer in the table; what few buffers have is last, as a dictionary."""
-    entry = entry_of(buffer)
-    _, role, dtype, layout = (entry.pop(key) for key in ("name", "role", "dtype", "layout"))
-    shapes = entry.pop("shape"), buffer.packed_shape
+    layout = buffer.layout
+    more = {
+        "view": layout.view and layout.view.to_dict(),
+        "value": list(buffer.value) or None,
+        "offset": buffer.offset,
+        "fill": buffer.fill,
+        "logical": layout.logical or None,
+    }
+    more = {key: value for key, value in more.items() if value is not None}
+    shapes = buffer.shape, buffer.packed_shape
     shape, packed = ("x".join(map(str, extents)) or "scalar" for extents in shapes)
-    more = {key: value for key, value in entry.items() if value != ""}
-    row = quoted(buffer.name), role, shape, dtype, layout, packed, str(buffer.nbytes)
-    return (*row, _json(more) if more else "")
+    row = quoted(buffer.name), buffer.role.value, shape, buffer.dtype, layout.text, packed
+    return (*row, str(buffer.nbytes), _json(more) if more else "")
 
 
 def quoted(name: str) -> str:

@@ -15,6 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
+from itertools import filterfalse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +25,10 @@ import numpy.typing as npt
 from vtaops.base.errors import ProgramError, ShapeError, raising
 from vtaops.base.names import checked_call
 from vtaops.base.proof import Proof
+from vtaops.base.quoting import NAME_RULE, is_name
 from vtaops.base.shapes import Array, Bytes, Int32Array, ReprMixin, Words, Words32
 from vtaops.machine.capabilities import FULL, Capabilities, find
-from vtaops.machine.config import MICRO_OP_BYTES, HardwareConfig
+from vtaops.machine.config import DRAM_BYTES, MICRO_OP_BYTES, HardwareConfig
 from vtaops.machine.isa import Encoding, Instruction
 from vtaops.machine.layout import Layout
 from vtaops.program.statistics import Statistics, count_instructions
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
     from vtaops.program.timing.parameters import TimingParameters
     from vtaops.program.timing.timeline import Timeline
     from vtaops.runtime.device import Device
+
+DTYPES = "int8", "uint8", "int16", "uint16", "int32", "uint32", "float32"
+"""Types of the scalars of a buffer."""
 
 NO_BUFFER = -1
 """Relocation of an instruction that does not address DRAM."""
@@ -87,7 +92,8 @@ class Buffer(ReprMixin):
     Raises
     ------
     ProgramError
-        If the layout does not fit the shape, or the dtype is unknown; if a constant's number of
+        If the layout does not fit the shape, or dtype or an extent is invalid, or DRAM has no
+        room for it; if a constant's number of
         scalars does not match its shape, or another buffer has a value; if a non-scratch buffer has
         an offset or a fill, or a buffer has both; if a fill is not int8, or a result has a view of
         arguments.
@@ -111,6 +117,12 @@ class Buffer(ReprMixin):
         extra = (self.offset, self.fill) != (None, None)
         view, integers = self.layout.view, self.value if np.dtype(self.dtype).kind in "iu" else ()
         for right, reason in (
+            (self.dtype in DTYPES, f"dtypes are {', '.join(DTYPES)}"),
+            (min(self.shape, default=1) > 0, "extents are from 1 on"),
+            (
+                self.nbytes + (self.offset or 0) <= DRAM_BYTES,
+                f"it has {self.nbytes} bytes; DRAM ends at {DRAM_BYTES}",
+            ),
             (self.role is Role.SCRATCH or not extra, "only scratch has an offset or a fill"),
             (None in (self.offset, self.fill), "what has a fill lies outside of the arena"),
             ((self.offset or 0) >= 0, f"its offset {self.offset} is negative"),
@@ -214,15 +226,6 @@ class OperatorRecord:
     macs: int = 0
     spans: tuple[tuple[int, int], ...] = ()
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the record as plain data, ready for JSON."""
-        return {**vars(self), "spans": [list(span) for span in self.spans]}
-
-    @classmethod
-    def of(cls, values: dict[str, Any]) -> OperatorRecord:
-        """Return the record of the result of `as_dict`."""
-        return cls(**values | {"spans": tuple(map(tuple, values["spans"]))})
-
     def check(self, count: int) -> None:
         """Check the spans against a program of `count` instructions.
 
@@ -270,8 +273,8 @@ class Program:
     Raises
     ------
     ProgramError
-        If arrays have wrong types or shapes, two buffers have the same name, or a relocation or
-        an operator's span is out of range.
+        If arrays have wrong types or shapes, two buffers have the same name, one has none, or a
+        relocation or an operator's span is out of range.
     """
 
     config: HardwareConfig
@@ -282,7 +285,7 @@ class Program:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     operators: tuple[OperatorRecord, ...] = ()
     pinned: int = 0
-    left_out: int = 0
+    left_out: int = field(default=0, metadata={"saved": False})
 
     def __post_init__(self) -> None:
         count = len(self.instructions)
@@ -305,6 +308,8 @@ class Program:
         names = [buffer.name for buffer in self.buffers]
         if len(set(names)) < len(names):
             raise ProgramError(f"two buffers have the same name: {', '.join(sorted(names))}")
+        for name in filterfalse(is_name, names):
+            raise ProgramError(f"a buffer is named {name!r:.80}; {NAME_RULE}")
         bad = np.flatnonzero(
             (self.relocations < MICRO_OPS) | (self.relocations >= len(self.buffers))
         )

@@ -31,7 +31,7 @@ def operator_of(kind: str, parameters: Mapping[str, Any]) -> Operator:
     """
     if kind not in ops.__all__ or kind == Operator.__name__:
         raise Unknown(f"no meaning of {kind or 'a program without a record'} is known here")
-    values, cls = {name: tuples(value) for name, value in parameters.items()}, getattr(ops, kind)
+    values, cls = tuples(dict(parameters)), getattr(ops, kind)
     try:
         check_fields(cls, values, kind)
         operator: Operator = cls(**values)

@@ -42,7 +42,7 @@ def statistics_data(
     minimum = compulsory_nbytes(program)
     data: dict[str, Any] = {
         "metadata": dict(program.metadata),
-        "operators": [operator.as_dict() for operator in program.operators],
+        "operators": [vars(operator) for operator in program.operators],
         "config": {"name": config.name, "bitstream_id": config.bitstream_id},
         "counters": statistics.as_dict(),
         "dram_nbytes": statistics.dram_nbytes,

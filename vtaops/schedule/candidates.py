@@ -136,13 +136,12 @@ def candidates(shape: BlockedShape, depths: Depths, taps: Taps = "all") -> tuple
     return found, differ & fits(shape, found, depths)
 
 
-def sizes_that_fit(shape: BlockedShape, depths: Depths, *, uneven: bool = False) -> Candidates:
+def sizes_that_fit(shape: BlockedShape, depths: Depths) -> Candidates:
     """Return the tile sizes of which one tile of each operand fits: no others need be tried."""
-    all_sizes = _sizes if uneven else _divisions
     sizes = np.meshgrid(
-        all_sizes(shape.oc),
+        _divisions(shape.oc),
         _divisions(shape.ic),
-        all_sizes(shape.rows.extent),
+        _divisions(shape.rows.extent),
         _coarse_divisions(shape.columns.extent),
         indexing="ij",
     )
@@ -360,7 +359,7 @@ class TilingList:
         ScheduleError
             If even the smallest tile (one block, one pixel) does not fit.
         """
-        listed, fit = self.fitting(config, candidates)
+        listed, fit = self._fitting(config)
         traffic = listed.inp + listed.wgt
         least = TRAFFIC_SLACK * (at(traffic, fit, fit.shape).min() + listed.out) - listed.out
         lean = fit & (traffic <= least)
@@ -391,18 +390,15 @@ class TilingList:
                 break
         return [*found.values()]
 
-    def fitting(
-        self, config: HardwareConfig, find: Callable[..., tuple[Candidates, Ints]]
-    ) -> tuple[_Listed, Ints]:
+    def _fitting(self, config: HardwareConfig) -> tuple[_Listed, Ints]:
         """Return the operator in as few parts as fit, and for each tiling whether it fits."""
         depths = depths_of(config)
         for taps, shape in self._shapes.items():
-            key = find, taps
-            if key not in self._listed:
-                found, fit = find(shape, self._depths, taps)
+            if taps not in self._listed:
+                found, fit = candidates(shape, self._depths, taps)
                 traffic = dram_traffic(shape, self._config, found)
-                self._listed[key] = _Listed(shape, found, fit, *traffic)
-            listed = self._listed[key]
+                self._listed[taps] = _Listed(shape, found, fit, *traffic)
+            listed = self._listed[taps]
             fit = listed.fit & fits(shape, listed.found, depths)
             if fit.any():
                 return listed, fit
@@ -539,11 +535,6 @@ def _loads_of(axis: Axis, sizes: Sequence[int]) -> list[int]:
 def _last(extent: int, tiles: Ints) -> Ints:
     """Return the size of the last tile for each tile size."""
     return np.asarray(extent - (-(-extent // tiles) - 1) * tiles)
-
-
-def _sizes(extent: int) -> list[int]:
-    """Return all piece sizes; for long axes, those of even divisions."""
-    return list(range(1, extent + 1)) if extent <= 32 else _divisions(extent)
 
 
 def _coarse_divisions(extent: int) -> list[int]:

@@ -58,11 +58,9 @@ def run_exercise(text: str, name: str, seconds: float) -> Submission:
             reason = str(error)
         except FileNotFoundError:
             reason = "it ended without a program"
-        stated = _text(Path(folder, _ERROR), "{}")
-        try:
-            report = {"error": "ProgramError", "text": reason, **json.loads(stated)}
-        except (ValueError, TypeError, RecursionError):
-            report = {"error": "ProgramError", "text": reason}
+        report = {"error": "ProgramError", "text": reason}
+        with suppress(ValueError, TypeError, RecursionError):
+            report |= json.loads(_text(Path(folder, _ERROR), "{}"))
         return Submission(None, str(report["error"]), str(report["text"]), output)
 
 

@@ -14,15 +14,16 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from vtaops.base.errors import ScheduleError
+from vtaops.explore.judge.answers import Answer
 from vtaops.explore.judge.streams import EDITS, operations_of, program_of
-from vtaops.explore.judge.verdicts import Judge, Verdict
+from vtaops.explore.judge.verdicts import Judge
 from vtaops.explore.tilings import tiling_axes
 from vtaops.ops import Operator
 from vtaops.schedule import Tiling
 from vtaops.schedule.tiling import PaddingRule
 
+Action = npt.NDArray[np.int64]
 Observation = npt.NDArray[np.float64]
-Step = tuple[Observation, float, bool, bool, dict[str, Any]]
 
 FARTHEST = 32
 """How far an edit moves an operation, or behind how many rows it splits one."""
@@ -31,7 +32,7 @@ SLOWEST = 64.0
 """Largest observed cycles, as a multiple of the compiler's."""
 
 
-class _JudgedEnv(gymnasium.Env[Observation, npt.NDArray[np.int64]]):  # type: ignore[misc]
+class _JudgedEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]
     """What both environments share: a judge, the best answer so far, and how many steps are left.
 
     An observation holds the cycles of the current and of the best answer as parts of the
@@ -46,23 +47,41 @@ class _JudgedEnv(gymnasium.Env[Observation, npt.NDArray[np.int64]]):  # type: ig
         self._best = self._current = 1.0
         self.observation_space = spaces.Box(0.0, SLOWEST, (4,), np.float64)
 
-    def _begin(self, seed: int | None) -> None:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
         super().reset(seed=seed)
         self._left, self._best, self._current = self._steps, 1.0, 1.0
+        return self._observed(True), self._begun()
+
+    def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        answer = self._answer(action)
+        verdict = None if answer is None else self._judge(answer)
+        info: dict[str, Any] = {} if verdict is None else {"verdict": verdict}
+        accepted, reward = False, 0.0
+        if answer is not None and verdict is not None and verdict.accepted:
+            info |= self._accepted(answer)
+            self._current = verdict.cycles / verdict.compiler
+            accepted, reward = True, max(0.0, self._best - self._current)
+            self._best = min(self._best, self._current)
+        self._left -= 1
+        return self._observed(accepted), reward, False, self._left <= 0, info
 
     def _observed(self, accepted: bool) -> Observation:
         remaining = self._left / self._steps
         return np.array([min(self._current, SLOWEST), self._best, float(accepted), remaining])
 
-    def _rewarded(self, verdict: Verdict | None) -> Step:
-        self._left -= 1
-        accepted, reward = verdict is not None and verdict.accepted, 0.0
-        if verdict is not None and accepted:
-            self._current = verdict.cycles / verdict.compiler
-            reward = max(0.0, self._best - self._current)
-            self._best = min(self._best, self._current)
-        info = {} if verdict is None else {"verdict": verdict}
-        return self._observed(accepted), reward, False, self._left <= 0, info
+    def _begun(self) -> dict[str, Any]:
+        """Begin an episode; return what to tell."""
+        return {}
+
+    def _answer(self, action: Action) -> Answer | None:
+        """Return the answer of an action; None if it has none."""
+        raise NotImplementedError
+
+    def _accepted(self, answer: Any) -> dict[str, Any]:
+        """Go on from an accepted answer; return what to tell."""
+        return {}
 
 
 class TilingEnv(_JudgedEnv):
@@ -89,19 +108,12 @@ class TilingEnv(_JudgedEnv):
         self._axes = tiling_axes(definition, config) | {"padding": get_args(PaddingRule)}
         self.action_space = spaces.MultiDiscrete([len(axis) for axis in self._axes.values()])
 
-    def tiling(self, action: npt.NDArray[np.int64]) -> Tiling:
+    def tiling(self, action: Action) -> Tiling:
         """Return the tiling of an action."""
         chosen = zip(self._axes.items(), action.tolist(), strict=True)
         return Tiling(**{name: axis[index] for (name, axis), index in chosen})
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
-        self._begin(seed)
-        return self._observed(True), {}
-
-    def step(self, action: npt.NDArray[np.int64]) -> Step:
-        return self._rewarded(self._judge(self.tiling(action)))
+    _answer = tiling
 
 
 class StreamEnv(_JudgedEnv):
@@ -122,27 +134,23 @@ class StreamEnv(_JudgedEnv):
     def __init__(self, task: str = "tiny/conv2d", steps: int = 256) -> None:
         super().__init__(task, steps)
         self._like = self._judge.task.compiled
-        self._stream = operations_of(self._like)
+        self._stream = self._edited = operations_of(self._like)
         places = 4 * len(self._stream)
         self.action_space = spaces.MultiDiscrete([len(EDITS), places, 2 * FARTHEST + 1])
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
-        self._begin(seed)
+    def _begun(self) -> dict[str, Any]:
         self._stream = operations_of(self._like)
-        return self._observed(True), {"stream": self._like.disassemble()}
+        return {"stream": self._like.disassemble()}
 
-    def step(self, action: npt.NDArray[np.int64]) -> Step:
+    def _answer(self, action: Action) -> Answer | None:
         edit, at, by = action.tolist()
         change = [*EDITS.values()][edit]
-        edited = change(self._stream, at % len(self._stream), by - FARTHEST)
-        program = program_of(edited, self._like) if edited else None
-        outcome = self._rewarded(None if program is None else self._judge(program))
-        if program is not None and edited and outcome[4]["verdict"].accepted:
-            self._stream = edited
-            outcome[4]["stream"] = program.disassemble()
-        return outcome
+        self._edited = change(self._stream, at % len(self._stream), by - FARTHEST) or []
+        return program_of(self._edited, self._like) if self._edited else None
+
+    def _accepted(self, answer: Any) -> dict[str, Any]:
+        self._stream = self._edited
+        return {"stream": answer.disassemble()}
 
 
 def register() -> None:

@@ -6,7 +6,7 @@ compiled program are its DRAM layout, and the compiler's cycles are what an answ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property, partial
@@ -17,7 +17,6 @@ import numpy as np
 import vtaops.ops as ops
 from vtaops.base.errors import ScheduleError, ShapeError, UnsupportedError
 from vtaops.compiler.driver import compile
-from vtaops.explore.bounds import least_cycles
 from vtaops.graph import (
     Add,
     Convolution,
@@ -33,7 +32,7 @@ from vtaops.program.region import Region
 from vtaops.program.timing.parameters import TimingParameters
 from vtaops.proof.tasks import ProofTask, launch_task, operator_task
 from vtaops.schedule import Tiling, blocked_shape
-from vtaops.schedule.candidates import TilingList, computed_cycles
+from vtaops.schedule.candidates import computed_cycles
 from vtaops.schedule.workloads import find
 
 
@@ -115,29 +114,24 @@ class KernelTask:
 
     @cached_property
     def bound(self) -> int:
-        """A lower bound on the cycles.
+        """A lower bound on the cycles: products and passes, or weights and results over the port.
 
-        Of an operator, that of any tiling (`vtaops.explore.bounds`). Of a graph, the products
-        and passes of its operators one after the other, or the arguments once over the port,
-        whichever is more; results within the launch may stay on the chip.
+        Each is counted once, whichever is more; results within a launch may stay on the chip.
         """
-        if self.region is None:
-            assert isinstance(self.definition, Operator)
-            return least_cycles(TilingList(self.definition, self.config), self.config)
         port = TimingParameters().port_width(self.config)
         read, written = (
-            sum(b.nbytes for b in self.buffers if b.role in roles) / port
-            for roles in ({Role.INPUT, Role.PARAMETER, Role.CONSTANT}, {Role.OUTPUT})
+            sum(b.nbytes for b in self.buffers if b.role is role) / port
+            for role in (Role.PARAMETER, Role.OUTPUT)
         )
-        return int(max(read, written, sum(map(self._computed, self._operators()))))
-
-    def _operators(self) -> Iterator[Operator]:
-        assert self.region is not None
-        for record in self.region.program.operators:
-            yield getattr(ops, record.kind)(**record.parameters)
-
-    def _computed(self, op: Operator) -> Any:
-        return computed_cycles(blocked_shape(op, self.config), self.config, 1, least=True)
+        if isinstance(self.definition, Operator):
+            operators = [self.definition]
+        else:
+            assert self.region is not None
+            records = self.region.program.operators
+            operators = [getattr(ops, record.kind)(**record.parameters) for record in records]
+        shapes = (blocked_shape(op, self.config) for op in operators)
+        computed = sum(computed_cycles(shape, self.config, 1, least=True) for shape in shapes)
+        return int(max(read, written, computed))
 
     @property
     def about(self) -> str:

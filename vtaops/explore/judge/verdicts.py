@@ -11,18 +11,17 @@ it runs on a few inputs, which refute most wrong ones, and then `vtaops.proof` d
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 from vtaops.base.errors import ProgramError, VTAError
 from vtaops.base.heap import collection_paused, keep_freed_memory
 from vtaops.base.shapes import Array
-from vtaops.explore.judge.answers import Answer, Schedule, kind_of, program_of
+from vtaops.explore.judge.answers import Answer, kind_of, program_of
 from vtaops.explore.judge.tasks import KernelTask, find_task
 from vtaops.program import Program
 from vtaops.proof.congruence import Forms
@@ -30,14 +29,13 @@ from vtaops.proof.counterexamples import Examples
 from vtaops.proof.prover import proven
 from vtaops.runtime import LoadedProgram
 from vtaops.runtime.tsim import Tsim
-from vtaops.schedule import Tiling
 
 Stage = Literal["parsed", "verified", "proven"]
 SAMPLES = range(3)
 """The inputs that an answer runs on before it is proven."""
 LIMITS = {"instructions": (16, 1 << 10), "executions": (16, 1 << 20), "bytes moved": (16, 1 << 20)}
 """An answer may have so many times what the compiler's has, and so many more."""
-KEPT = 1 << 16
+KEPT = 1 << 8
 """Verdicts that a judge keeps."""
 
 
@@ -101,7 +99,7 @@ class Verdict:
 
 
 class Judge:
-    """Judges answers to one task; equal answers get equal verdicts, from a cache.
+    """Judges answers to one task; equal answers get equal verdicts, texts and tilings from a cache.
 
     Parameters
     ----------
@@ -121,7 +119,7 @@ class Judge:
         keep_freed_memory()
         self._forms = Forms(secrets.token_bytes(64))  # whoever answers must not know it
         self._proven: set[bytes] = set()
-        self._verdicts: dict[bytes, Verdict] = {}
+        self._cached = lru_cache(KEPT)(self._judged)
 
     def __call__(self, answer: Answer, *, rtl: bool = False) -> Verdict:
         """Return the verdict on an answer; never raises for what an answer holds.
@@ -133,13 +131,9 @@ class Judge:
         rtl : bool
             Whether to run an accepted answer on the RTL, too.
         """
-        key = _digest(answer, rtl)
-        if key not in self._verdicts:
-            while len(self._verdicts) >= KEPT:
-                del self._verdicts[next(iter(self._verdicts))]
-            with collection_paused():  # otherwise a fifth of the time of a verdict
-                self._verdicts[key] = self._judged(answer, rtl)
-        return self._verdicts[key]
+        judged = self._judged if isinstance(answer, Program) else self._cached
+        with collection_paused():  # otherwise a fifth of the time of a verdict
+            return judged(answer, rtl)
 
     def _judged(self, answer: Answer, rtl: bool) -> Verdict:
         stage: Stage = "parsed"
@@ -221,16 +215,3 @@ def _sizes(program: Program) -> Iterator[tuple[str, int]]:
     counts = program.stats().as_dict()
     yield "executions", counts["gemm_counter"] + counts["alu_counter"]
     yield "bytes moved", sum(count for name, count in counts.items() if name.endswith("nbytes"))
-
-
-def _digest(answer: Answer, rtl: bool) -> bytes:
-    digest = hashlib.sha256(f"{kind_of(answer)} {rtl} ".encode())
-    if isinstance(answer, Program):
-        for part in (answer.instructions, answer.relocations, answer.micro_ops):
-            digest.update(f"{part.shape}".encode() + part.tobytes())
-        digest.update(repr((answer.config.fingerprint, *map(vars, answer.buffers))).encode())
-    elif isinstance(answer, Tiling | Schedule):
-        digest.update(repr(answer).encode())
-    else:
-        digest.update(answer.encode(errors="surrogatepass"))
-    return digest.digest()

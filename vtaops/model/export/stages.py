@@ -14,7 +14,7 @@ import numpy as np
 
 from vtaops.base.errors import UnsupportedError
 from vtaops.base.shapes import Array
-from vtaops.graph import Graph, Host, Node, Tensor, operators
+from vtaops.graph import Graph, Host, Node, Tensor
 from vtaops.graph.executor import evaluate_node
 from vtaops.model.export.steps import add_node
 from vtaops.model.export.values import Values
@@ -27,9 +27,6 @@ except ImportError:
 
 Results = dict[str, Array]
 Run = Callable[[Mapping[str, Array]], Results]
-
-_VIEWS = operators.Reshape, operators.Slice, operators.Transpose
-"""Operators that NumPy performs without touching an element."""
 
 
 def host_stage(stage: HostStage, graph: Graph) -> Run:
@@ -52,8 +49,7 @@ def _parts(nodes: Sequence[Node], graph: Graph) -> Iterator[Run]:
     """Yield a function for each run of nodes that C, or NumPy, can compute by itself."""
     for is_host, group in groupby(nodes, key=lambda node: isinstance(node.op, Host)):
         part = list(group)
-        plain = is_host or Steps is None or all(isinstance(node.op, _VIEWS) for node in part)
-        yield _by_meaning(part) if plain else _in_c(part, graph)
+        yield _by_meaning(part) if is_host or Steps is None else _in_c(part, graph)
 
 
 def _by_meaning(nodes: Sequence[Node]) -> Run:

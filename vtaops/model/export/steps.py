@@ -52,10 +52,8 @@ def add_node(node: Node, values: Values) -> None:
 @singledispatch
 def _add(op: GraphOperator, node: Node, values: Values) -> None:
     reason = getattr(op, "reason", "")
-    if isinstance(op, operators.RowNorm | operators.RowSoftmax):
-        raise UnsupportedError(f"{node.name} ({op.kind}) has no C code: VTA alone computes it")
     raise UnsupportedError(
-        f"{node.name} ({op.kind}) has no C code: it is a float function that ONNX Runtime computes"
+        f"{node.name} ({op.kind}) has no C code: ONNX Runtime, NumPy or VTA alone computes it"
         f"{f' ({reason})' if reason else ''}; export a network whose float parts are quantised, or "
         "that ends before them"
     )
@@ -66,78 +64,55 @@ def _add(op: GraphOperator, node: Node, values: Values) -> None:
 
 @_add.register
 def _add_convolution(op: operators.Convolution, node: Node, values: Values) -> None:
-    data, result = node.inputs[0], node.outputs[0]
     residual = None if op.residual_factor is None else (node.inputs[1], op.residual_factor)
-    slots = values.slot(data), values.result(result)
-    _convolution(op, op.weight, op.window, slots, node, values, result.shape, residual)
+    image = places(values.slot(node.inputs[0]), node.inputs[0].shape)
+    _convolution(op, op.weight, op.window, image, node, values, residual)
 
 
 @_add.register
 def _add_transposed_convolution(
     op: operators.TransposedConvolution, node: Node, values: Values
 ) -> None:
-    """Add a convolution for each phase of the result within the strides, and interleave them."""
-    (n, o, *size), (down, across), blob = node.outputs[0].shape, op.strides, values.blob
-    shape = n, o, ceil_div(size[0], down), ceil_div(size[1], across)
-    data, rows = values.slot(node.inputs[0]), []
-    taps = spread(op.by_output, op.dilation)
-    for row in range(down):
-        columns = []
-        for column in range(across):
-            weight, top = _taps(taps, 2, row + op.padding[0], down)
-            weight, left = _taps(weight, 3, column + op.padding[1], across)
-            window = Window(weight.shape[2:], padding=(top, left, 0, 0))
-            slots = data, blob.temporary(math.prod(shape))
-            _convolution(op, weight, window, slots, node, values, shape)
-            columns.append(places(slots[1], (*shape[:3], 1, shape[3], 1)))
-        rows.append(np.concatenate(columns, 5))
-    slot = values.in_order(np.concatenate(rows, 3), 1)
-    whole = places(slot, (n, o, shape[2] * down, shape[3] * across))
-    values.define(node.outputs[0], whole[:, :, : size[0], : size[1]])
-
-
-def _taps(weight: np.ndarray, axis: int, place: int, stride: int) -> tuple[np.ndarray, int]:
-    """Return the taps that the results of a phase read, and the number of pixels before them.
-
-    The taps are in reverse order, which turns a transposed convolution into one of stride 1. Zero
-    taps stand for pixels that no tap reads.
-    """
-    before, first = divmod(place, stride)
-    count = max(before + 1, len(range(first, weight.shape[axis], stride)))
-    sides = [(0, 0)] * weight.ndim
-    sides[axis] = 0, max(0, first + stride * count - weight.shape[axis])
-    found = np.moveaxis(np.pad(weight, sides), axis, 0)[first : first + stride * count : stride]
-    return np.moveaxis(found[::-1], 0, axis), count - 1 - before
+    """Add a convolution by the reversed taps, of pixels with zero points between them."""
+    (n, c, height, width), (down, across) = node.inputs[0].shape, op.strides
+    apart = np.full((n, c, height, down, width, across), node.inputs[0].zero_point, np.int64)
+    apart[:, :, :, 0, :, 0] = values.array(node.inputs[0])
+    slot = values.in_order(apart, 1)
+    weight = spread(op.by_output, op.dilation)[:, :, ::-1, ::-1]
+    top, left = (taps - 1 - side for taps, side in zip(weight.shape[2:], op.padding, strict=False))
+    image = places(slot, (n, c, height * down, width * across))
+    image = image[:, :, max(0, -top) :, max(0, -left) :]
+    window = Window(weight.shape[2:], padding=(max(0, top), max(0, left), 0, 0))
+    _convolution(op, weight, window, image, node, values)
 
 
 def _convolution(
     op: operators.Convolution | operators.TransposedConvolution,
     weight: np.ndarray,
     window: Window,
-    slots: tuple[SlotNumber, SlotNumber],
+    image: Places,
     node: Node,
     values: Values,
-    shape: Words,
     residual: tuple[Tensor, np.ndarray] | None = None,
 ) -> None:
-    """Add a convolution from one slot to another that holds a tensor of `shape`."""
+    """Add a convolution of an image."""
     blob, data, groups = values.blob, node.inputs[0], getattr(op, "groups", 1)
-    (n, channels, *size), found = data.shape, shape[2:]
+    n, outputs, *found = node.outputs[0].shape
     added, factors = residual or (None, np.ones((), np.int32))
     blob.step(
         StepKind.CONVOLUTION,
-        slots[0],
+        values.in_order(image, 1),
         blob.constant(weight.transpose(0, 3, 2, 1)),
         _bias(blob, op.bias),
         NONE if added is None else values.slot(added),
         blob.constant(factors.astype(np.int32)),
-        slots[1],
-        blob.temporary(_work_nbytes(weight.shape, groups, found, window)),
-        *(n, channels, shape[1], groups),
+        values.result(node.outputs[0]),
+        blob.temporary(_work_nbytes(weight.shape, groups, (*found,), window)),
+        *(n, image.shape[1], outputs, groups),
         data.zero_point,
         0 if added is None else added.zero_point,
         factors.size,
-        *_window((*size,), found, window),
+        *_window(image.shape[2:], (*found,), window),
         *_scaling(blob, op.requantization),
     )
 
@@ -285,30 +260,12 @@ def _pool(
 
 
 @_add.register
-def _add_add(op: operators.Add, node: Node, values: Values) -> None:
-    _pair(StepKind.ADD, op.factors, op.requantization, node, values)
-
-
-@_add.register
-def _add_rescaled_add(op: operators.RescaledAdd, node: Node, values: Values) -> None:
-    raise UnsupportedError(
-        f"{node.name} ({op.kind}) has no C code: no factors of an addition reproduce its results; "
-        f"compile the network from its file, which finds such factors if they exist"
-    )
-
-
-@_add.register
-def _add_multiply(op: operators.Multiply, node: Node, values: Values) -> None:
-    _pair(StepKind.MULTIPLY, (1, 1), op.requantization, node, values)
-
-
-@_add.register
-def _add_extremum(op: operators.Extremum, node: Node, values: Values) -> None:
+def _add_pair(
+    op: operators.Add | operators.Multiply | operators.Extremum, node: Node, values: Values
+) -> None:
+    kind = StepKind[getattr(op, "function", type(op).__name__).upper()]
     unchanged = Requantization(1, 0, node.outputs[0].zero_point)
-    _pair(StepKind[op.function.upper()], (1, 1), unchanged, node, values)
-
-
-def _pair(kind: StepKind, factors: Words, by: Requantization, node: Node, values: Values) -> None:
+    by = getattr(op, "requantization", unchanged)
     first, second = node.inputs
     broadcast = first.shape != second.shape
     scaling = _scaling(values.blob, by)
@@ -319,7 +276,7 @@ def _pair(kind: StepKind, factors: Words, by: Requantization, node: Node, values
         values.result(node.outputs[0]),
         *_channels(first, broadcast or scaling[1] > 1),
         broadcast,
-        *(first.zero_point, second.zero_point, *factors),
+        *(first.zero_point, second.zero_point, *getattr(op, "factors", (1, 1))),
         *scaling,
     )
 
