@@ -7,8 +7,9 @@ tokens and encodes them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,15 @@ from vtaops.base.shapes import Ints
 from vtaops.lowering.options import LoweringOptions
 from vtaops.machine.accesses import OFF, Access, accesses, parameters, steps
 from vtaops.machine.config import POST_ROWS, HardwareConfig, Memory
-from vtaops.machine.isa import Encoding, Instruction, LoopInstruction, Post
+from vtaops.machine.isa import (
+    Encoding,
+    Instruction,
+    Load,
+    LoopInstruction,
+    MemoryInstruction,
+    Post,
+    Store,
+)
 from vtaops.program import NO_BUFFER, Buffer, OperatorRecord
 
 Elements = npt.NDArray[np.int64]
@@ -28,6 +37,10 @@ Elements = npt.NDArray[np.int64]
 
 Shift = tuple[int, int, int]
 """Elements of (dst, src, wgt)."""
+
+_NAMES = {cls: [f.name for f in fields(cls)] for cls in (Load, Store)}
+_VALUES = {cls: attrgetter(*names) for cls, names in _NAMES.items()}
+_BASE = _NAMES[Store].index("dram_base")
 
 
 @frozen(frozen=True, eq=False)
@@ -94,9 +107,20 @@ class Operation:
 
         These can be among the changes.
         """
-        other = Operation(self.instruction, self.micro_ops, self.post, self.relocation)
-        vars(other).update({"operands": self.operands, **changes})
+        other = object.__new__(Operation)
+        vars(other).update(vars(self), operands=self.operands)
+        vars(other).pop("reach", None)
+        vars(other).update(changes)
         return other
+
+    def behind(self, dram: int) -> Operation:
+        """Return it with elements of DRAM that lie further behind, if it moves any."""
+        i = self.instruction
+        if not dram or not isinstance(i, MemoryInstruction):
+            return self
+        values = _VALUES[type(i)](i)
+        moved = type(i)(*values[:_BASE], values[_BASE] + dram, *values[_BASE + 1 :])
+        return self.having(instruction=moved, reach=self.reach)
 
     def moved(self, by: Shift) -> Operation:
         """Return it with tiles that lie further behind; this must be a template."""
