@@ -31,7 +31,7 @@ def convolution(ins: int, outs: int, size: int, kernel: int = 3, **more: Any) ->
     return Conv2d(**sizes, **window, clip=(0, 127), **more)
 
 
-SCALED: dict[str, Any] = {"multiplier": True, "shift": 20}
+SCALED: dict[str, Any] = {"scales": True, "shift": 0}
 """Each channel has a scale of its own."""
 
 CASES: dict[str, Operator] = {

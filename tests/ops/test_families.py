@@ -426,30 +426,6 @@ def test_convolution_calls(session):
     )
 
 
-def test_scales_of_channels(session):
-    x, kernel = int8(1, 5, 6, 7), int8(9, 5, 3, 3)
-    bias = RNG.integers(-999, 999, 9).astype(np.int32)
-    scales = RNG.integers(-2000, 2000, 9).astype(np.int32)
-    op = Conv2d(
-        in_channels=5,
-        out_channels=9,
-        height=6,
-        width=7,
-        kernel=3,
-        padding=1,
-        bias=True,
-        shift=18,
-        rounding="half_up",
-        multiplier=True,
-    )
-    expected = evaluate(op, [x, kernel, bias, scales])
-    assert len(np.unique(expected)) > 50
-    found = session.conv2d(
-        x, kernel, padding=1, bias=bias, multiplier=scales, shift=18, rounding="half_up"
-    )
-    np.testing.assert_array_equal(found, expected)
-
-
 def test_pooling_calls(session):
     x = int8(1, 5, 6, 8)
     assert (session.max_pool2d(x, 2) == x.reshape(1, 5, 3, 2, 4, 2).max(axis=(3, 5))).all()
@@ -554,14 +530,14 @@ def test_what_does_not_run_is_not_compiled_again(monkeypatch):
         session.avg_pool2d(x, 3, padding=1, count_include_pad=False)
 
 
-def test_scales_of_channels_fall_back_where_the_board_has_no_multiplier():
-    x, kernel, scales = int8(1, 5, 6, 6), int8(7, 5, 3, 3), np.arange(7, dtype=np.int32)
+def test_products_fall_back_where_the_board_has_no_multiplier():
+    x, y = int8(1, 5, 6, 6), int8(1, 5, 6, 6)
     device = Fsim("tiny", capabilities="hls-2020")
     with Session(device, fallback="cpu") as session:
-        y = session.conv2d(x, kernel, multiplier=scales, shift=9)
+        product = session.multiply(x, y, shift=9)
         assert "'mul', which hls-2020 lacks" in session.placements[0].reason
     with Session("fsim", "tiny") as able:
-        assert (able.conv2d(x, kernel, multiplier=scales, shift=9) == y).all()
+        assert (able.multiply(x, y, shift=9) == product).all()
 
 
 def test_a_fallback_on_no_gpu_says_so():

@@ -108,7 +108,7 @@ class EpilogueOperator(Operator):
 class SumOfProducts(EpilogueOperator):
     """Base class of convolutions and matrix products, whose vectors are arguments.
 
-    Vectors (bias, multiplier) have one value per output channel. Packed, they are
+    Vectors have one value per output channel. Packed, they are
     (blocks, batch, block); the second index of a packed result selects the block. With `scales`,
     which need the extension ``post``, vectors are rows of its parameters instead: (blocks, 1,
     block). With `fine` 1..3, which needs the extension ``exact``, each scale holds a 24-bit
@@ -121,7 +121,6 @@ class SumOfProducts(EpilogueOperator):
     bias: bool = False
     scales: bool = False
     fine: int = 0
-    multiplier = False
     weight_bits = 8
 
     def __post_init__(self) -> None:

@@ -119,9 +119,7 @@ def _epilogue(op: Operator, sums: Array, given: Given) -> Int8Array:
             return _scaled(sums + end.constant, np.array(end.shared["scales"]), end)
         return _scaled(sums, _by_channel(op, given["scales"]), end)
     acc = _int32(sums)
-    if "multiplier" in given:
-        acc = _int32(acc.astype(np.int64) * _by_channel(op, given["multiplier"]).astype(np.int64))
-    acc = _shifted(acc, end.shift, end.rounding) + np.int32(end.zero_point)
+    acc = _shifted(acc, end.shift, end.rounding)
     if end.residual:
         own = _clipped(acc, end.residual.clip)
         acc = _int32(own + given["residual"] * end.residual.scale)

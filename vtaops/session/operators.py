@@ -89,7 +89,6 @@ class OperatorMethods(ABC):
         shift: int = 8,
         clip: Clip = (-128, 127),
         rounding: Rounding = "truncate",
-        multiplier: npt.ArrayLike | None = None,
         residual: npt.ArrayLike | None = None,
         residual_scale: int = 1,
         residual_shift: int = 0,
@@ -123,9 +122,6 @@ class OperatorMethods(ABC):
             Bounds of the result within int8, ``(0, 127)`` for a ReLU; None stores the low 8 bits.
         rounding : "truncate" or "half_up"
             Rounding of shifts: towards minus infinity, or to nearest with halves upwards.
-        multiplier : int32 array, shape (O,), optional
-            Multiplies the sums, including the bias, before the shift: one scale per channel.
-            Products wrap as int32; needs a device with MUL.
         residual : int8 array, shape (N, O, OH, OW), optional
             Added to the shifted sums before the clip: ``(own + residual * residual_scale) >>
             residual_shift``, where ``own`` is the shifted sum within `residual_clip`.
