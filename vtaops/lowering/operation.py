@@ -107,10 +107,8 @@ class Operation:
 
         These can be among the changes.
         """
-        other = object.__new__(Operation)
-        vars(other).update(vars(self), operands=self.operands)
-        vars(other).pop("reach", None)
-        vars(other).update(changes)
+        other = Operation(self.instruction, self.micro_ops, self.post, self.relocation)
+        vars(other).update({"operands": self.operands, **changes})
         return other
 
     def behind(self, dram: int) -> Operation:

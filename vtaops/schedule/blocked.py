@@ -143,8 +143,6 @@ class BlockedShape:
         The maxima separated by axis, if they are.
     nibbles : int
         1 if two weights share a byte in DRAM: loads take pairs of weight tiles.
-    by_rows : BlockedShape, optional
-        For a transposed convolution whose kernel does not fit: the same work as independent rows.
     """
 
     rows: Axis
@@ -171,13 +169,10 @@ class BlockedShape:
     maxima: int = 0
     nibbles: int = 0
     separate: SeparateMaxima | None = None
-    by_rows: BlockedShape | None = None
 
     @property
     def cuts(self) -> tuple[Taps, ...]:
         """The ways to cut the kernel, besides taking it whole, coarsest first."""
-        if self.by_rows:
-            return self.by_rows.cuts
         if not self.rows.taps or self.rows.cut or self.nibbles:
             return ()
         return ("row", "one") if self.columns.taps else ("row",)
@@ -192,8 +187,6 @@ class BlockedShape:
         """
         if taps == "all":
             return self
-        if self.by_rows:
-            return self.by_rows.in_parts(taps)
         if taps not in self.cuts:
             raise ScheduleError(
                 f"tiling taps is {taps!r}; this operator takes {', '.join(('all', *self.cuts))}, "
@@ -371,7 +364,7 @@ def _shape_of_rows(op: RowOperator, config: HardwareConfig) -> BlockedShape:
 @_shape_of.register
 def _shape_of_conv2d_transpose(op: ops.Conv2dTranspose, config: HardwareConfig) -> BlockedShape:
     rows, columns = op.rows, op.columns
-    whole = BlockedShape(
+    return BlockedShape(
         batch=ceil_div(op.batch, config.batch),
         oc=ceil_div(op.out_channels, config.block_out),
         ic=ceil_div(op.in_channels, config.block_in),
@@ -381,15 +374,6 @@ def _shape_of_conv2d_transpose(op: ops.Conv2dTranspose, config: HardwareConfig) 
         **_ended(op, config),
         phases=rows.phases * columns.phases,
     )
-    # All phases of a large kernel may not fit; an output row needs the weights of one.
-    row = replace(
-        whole,
-        batch=whole.batch * rows.outputs,
-        rows=Axis(1, 1, rows.taps, _REAL * rows.taps, tuple(range(rows.taps))),
-        taps=rows.taps * columns.taps * columns.stride,
-        phases=columns.phases,
-    )
-    return replace(whole, by_rows=row)
 
 
 @_shape_of.register
@@ -483,4 +467,4 @@ def _sliding(op: WindowOperator) -> tuple[Axis, Axis]:
 def _phases(axis: Phases) -> Axis:
     """Return an axis of a transposed convolution, in pixels of one phase."""
     real = bytes(0 <= axis.lowest + pixel < axis.extent for pixel in range(axis.span))
-    return Axis(axis.steps, 1, axis.window, real, tuple(range(axis.taps)))
+    return Axis(axis.steps, 1, axis.window, real)
