@@ -5,8 +5,9 @@ If products with padding are skipped, all products of a weight or input tile may
 
 from __future__ import annotations
 
+import vtaops._uses as _uses
 from vtaops.lowering.operation import Operation
-from vtaops.lowering.passes.uses import Followed, Uses
+from vtaops.lowering.passes.uses import Followed, column
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Load
 
@@ -14,12 +15,9 @@ from vtaops.machine.isa import Load
 def without_dead_loads(operations: list[Operation]) -> list[Operation]:
     """Drop the loads of inputs and weights that nothing reads."""
     followed = [Followed.IF_READ if _loads_operand(o) else Followed.ALWAYS for o in operations]
-    read = Uses(operations).read_later(followed).tolist()
-    return [
-        operation
-        for operation, is_read, way in zip(operations, read, followed, strict=True)
-        if is_read or way is Followed.ALWAYS
-    ]
+    read = _uses.Uses(operations).read_later(column(followed)).tolist()
+    uses = zip(operations, read, followed, strict=True)
+    return [o for o, is_read, way in uses if is_read or way is Followed.ALWAYS]
 
 
 def _loads_operand(operation: Operation) -> bool:
