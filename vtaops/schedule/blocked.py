@@ -141,6 +141,8 @@ class BlockedShape:
         POOL steps per output tile.
     separate : SeparateMaxima, optional
         The maxima separated by axis, if they are.
+    whole : bool
+        Whether its kernel cannot be cut, although axes have taps.
     nibbles : int
         1 if two weights share a byte in DRAM: loads take pairs of weight tiles.
     """
@@ -167,13 +169,14 @@ class BlockedShape:
     scaled: int = 0
     parts: int = 1
     maxima: int = 0
+    whole: bool = False
     nibbles: int = 0
     separate: SeparateMaxima | None = None
 
     @property
     def cuts(self) -> tuple[Taps, ...]:
         """The ways to cut the kernel, besides taking it whole, coarsest first."""
-        if not self.rows.taps or self.rows.cut or self.nibbles:
+        if self.whole or not self.rows.taps or self.rows.cut or self.nibbles:
             return ()
         return ("row", "one") if self.columns.taps else ("row",)
 
@@ -373,6 +376,7 @@ def _shape_of_conv2d_transpose(op: ops.Conv2dTranspose, config: HardwareConfig) 
         taps=rows.taps * rows.stride * columns.taps * columns.stride,
         **_ended(op, config),
         phases=rows.phases * columns.phases,
+        whole=True,
     )
 
 
@@ -467,4 +471,4 @@ def _sliding(op: WindowOperator) -> tuple[Axis, Axis]:
 def _phases(axis: Phases) -> Axis:
     """Return an axis of a transposed convolution, in pixels of one phase."""
     real = bytes(0 <= axis.lowest + pixel < axis.extent for pixel in range(axis.span))
-    return Axis(axis.steps, 1, axis.window, real)
+    return Axis(axis.steps, 1, axis.window, real, tuple(range(axis.taps)))
