@@ -8,7 +8,7 @@ import vtaops._uses as _uses
 
 from vtaops.lowering.linking import ordering
 from vtaops.lowering.operation import Operation
-from vtaops.lowering.passes.uses import Followed, column, mask_of
+from vtaops.lowering.passes.uses import Followed, mask_of
 from vtaops.machine.accesses import listed
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Load
@@ -87,7 +87,7 @@ def test_results_are_read_before_they_are_overwritten(seed):
             live -= own if access.writes else set()
             live |= own if access.reads else set()
     uses = _uses.Uses([*map(accessing, accesses)])
-    assert uses.read_later(column(followed)).tolist() == expected
+    assert uses.read_later(np.array(followed, np.int64)).tolist() == expected
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -101,7 +101,7 @@ def test_the_last_writers_are_those_of_single_elements(seed):
             expected[writer] |= is_asked and access.reads
         written |= dict.fromkeys(own, place) if access.writes else {}
     uses = _uses.Uses([*map(accessing, accesses)])
-    assert uses.last_writers(column(asked)).tolist() == expected
+    assert uses.last_writers(np.array(asked, np.int64)).tolist() == expected
 
 
 @pytest.mark.parametrize(

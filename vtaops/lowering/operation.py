@@ -117,8 +117,11 @@ class Operation:
         if not dram or not isinstance(i, MemoryInstruction):
             return self
         values = _VALUES[type(i)](i)
+        _ = self.reach  # which all share
+        other = object.__new__(Operation)
         moved = type(i)(*values[:_BASE], values[_BASE] + dram, *values[_BASE + 1 :])
-        return self.having(instruction=moved, reach=self.reach)
+        vars(other).update(vars(self), instruction=moved)
+        return other
 
     def moved(self, by: Shift) -> Operation:
         """Return it with tiles that lie further behind; this must be a template."""
@@ -136,6 +139,8 @@ class Operation:
     @cached_property
     def written(self) -> Elements:
         """The accumulator elements that it writes."""
+        if self.template is not None:
+            return self.template.written + self.shift[0]
         return next(a.elements for a in self.operands if a.memory == Memory.ACC and a.writes)
 
     def steps(self, operand: str) -> Elements:

@@ -58,8 +58,8 @@ class Computation:
         self._every = IterationBox(tuple(range(loop.extent) for loop in leaf.loops))
         self._point = self._iterations.picker(operand.offset for operand in leaf.operands)
         """What of the outer loops the operands depend on."""
-        self._read = {o: context.addresses.root(o.buffer.name) for o in leaf.operands[1:]}
-        """The operands that are read, each with the buffer whose padding they have."""
+        self._read = [context.addresses.root(o.buffer.name) for o in leaf.operands[1:]]
+        """The buffers whose padding the operands that are read have."""
         self._known = Memo()
 
     def emit(self, values: Values, thread: int) -> Iterable[Operation]:
@@ -95,27 +95,24 @@ class Computation:
         The accumulators of the others are skipped in turn.
         """
         paddings, dst = self._context.paddings, self._leaf.dst.buffer.name
-        read = [paddings.of(root, thread) for root in self._read.values()]
-        written = tuple(root in paddings.zeros for root in self._read.values())
-        key = self._iterations.decided(values), self._point(values), written, *read
-        needed: _Needed = self._known.once(key, self._divided, values, read, written)
+        read = [paddings.of(root, thread) for root in self._read]
+        key = self._iterations.decided(values), self._point(values), *read
+        needed: _Needed = self._known.once(key, self._divided, values, read)
         if needed.skipped.size:
             known, size = paddings.of(dst, thread), self._addresses.tiles[dst].size
             more = self._known.once((needed, known), Padding.also, known, needed.skipped, size)
             paddings.begin(dst, thread, more)
         return needed.parts
 
-    def _divided(
-        self, values: Values, paddings: list[Padding | None], zeros: tuple[bool, ...]
-    ) -> _Needed:
-        """Divide the iterations for the padding in each operand, of which some holds zeros."""
+    def _divided(self, values: Values, paddings: list[Padding | None]) -> _Needed:
+        """Divide the iterations for the padding in each operand."""
         needed = held = self._held(values)
         skipped = np.zeros(0, np.int64)
-        for operand, padding, has_zeros in zip(self._read, paddings, zeros, strict=True):
+        for operand, padding in zip(self._leaf.operands[1:], paddings, strict=True):
             if padding is None:
                 continue
             unread = self._unread(operand, padding.mask, values)
-            if not has_zeros and self._multiplies(operand):
+            if not padding.zeros and self._multiplies(operand):
                 positions = self._positions(self._leaf.dst, self._every, values)
                 written, left_out = np.broadcast_arrays(positions, unread & held)
                 skipped = written[left_out]

@@ -55,8 +55,7 @@ class Iterations:
 
     def __init__(self, loops: Sequence[Loop], deciding: Iterable[Expression]) -> None:
         self._points = grid_of(loops)
-        self._deciding = [(e, self.picker([e])) for e in deciding]
-        self._known = Memo()
+        self._deciding = [(e, self.picker([e]), dict[Hashable, bytes]()) for e in deciding]
 
     def picker(self, expressions: Iterable[Expression]) -> Callable[[Values], Hashable]:
         """Return a function that picks the values of the outer loops that expressions use."""
@@ -69,11 +68,13 @@ class Iterations:
 
     def decided(self, values: Values) -> tuple[bytes, ...]:
         """Return what the expressions say for the current values of the outer loops, as a key."""
-        known = self._known.once
-        return tuple(known((e, pick(values)), self._say, e, values) for e, pick in self._deciding)
-
-    def _say(self, expression: Expression, values: Values) -> bytes:
-        return self.evaluate(expression, values).tobytes()
+        found = []
+        for expression, pick, known in self._deciding:
+            point = pick(values)
+            if point not in known:
+                known[point] = self.evaluate(expression, values).tobytes()
+            found.append(known[point])
+        return (*found,)
 
 
 @dataclass(frozen=True)

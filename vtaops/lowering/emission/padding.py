@@ -26,6 +26,8 @@ class Padding:
     """Skipped elements of a tile; an object, not a value, that many tiles share."""
 
     mask: Mask
+    zeros: bool = False
+    """Whether a LOAD writes them."""
 
     @staticmethod
     def also(known: Padding | None, positions: npt.NDArray[np.int64], size: int) -> Padding:
@@ -40,12 +42,13 @@ class Paddings:
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], Padding | None] = {}
-        self.zeros: set[str] = set()
-        """The buffers of which a LOAD wrote such elements."""
+        self.zeros = False
+        """Whether a LOAD wrote such elements."""
 
     def begin(self, buffer: str, thread: int, padding: Padding | None = None) -> None:
         """Begin a tile of which some elements are skipped."""
         self._known[buffer, thread] = padding
+        self.zeros |= padding is not None and padding.zeros
 
     def refill(self, buffer: str, thread: int, positions: npt.NDArray[np.int64]) -> None:
         """Begin a piece of the current tile: its elements are skipped no longer."""

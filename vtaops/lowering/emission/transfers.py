@@ -30,7 +30,6 @@ class TileCopy:
         self._context = context
         self._addresses = context.addresses
         self._memory = _memory(leaf)
-        self._origin = dict.fromkeys((loop.name for loop in leaf.loops), 0)
         inside = () if leaf.inside is None else (leaf.inside,)
         deciding = (*inside, *leaf.guards, leaf.on_chip.offset)
         self._iterations = Iterations(leaf.loops, deciding)
@@ -46,6 +45,11 @@ class TileCopy:
             self._narrow = buffer.layout.nibbles
             strides = dict(context.options.strides).get(buffer.name)
             self._part = strides and (extents_of(buffer), strides)
+            offset, origin = leaf.dram.offset, dict.fromkeys(leaf.dram.offset.names, 0)
+            self._first = int(offset(origin))
+            outer = offset.names - {loop.name for loop in leaf.loops}
+            self._steps = {n: int(offset({**origin, n: 1})) - self._first for n in outer}
+            """If the offset is affine, what one iteration of each outer loop adds to it."""
         self._known = Memo()
 
     def emit(self, values: Values, thread: int) -> list[Operation]:
@@ -80,8 +84,6 @@ class TileCopy:
         """Begin a loaded tile; return False if its content is still resident."""
         name = self._leaf.dst.buffer.name
         self._context.paddings.begin(name, thread, copy.padding)
-        if self._pads and copy.padding:
-            self._context.paddings.zeros.add(name)
         # The operator's own stores may have changed DRAM since the last load, and accumulators
         # that the ALU modified in place no longer hold the loaded values.
         return self._addresses.fill(name, thread, None if self._changes else content)
@@ -96,7 +98,7 @@ class TileCopy:
         if dram is None or not dram.offset.affine:
             copy = self._evaluated(values)
             return copy, copy.lowest or 0
-        first = int(dram.offset({**values, **self._origin}))
+        first = self._first + sum([step * values[name] for name, step in self._steps.items()])
         period, step = _period(*self._part) if self._part else (1, 1)
         turn, phase = divmod(first, period)
         key = phase, *self._iterations.decided(values)
@@ -129,7 +131,7 @@ class TileCopy:
                 if access.y_size == 0:
                     first = start + access.sram_base
                     mask[first : first + access.x_size] = True
-        return Padding(mask) if mask.any() else None
+        return Padding(mask, self._pads) if mask.any() else None
 
     def _grid(self, values: Values) -> tuple[Grid, int]:
         """Return the DRAM element of each element of a tile, and the first copied element."""

@@ -21,7 +21,7 @@ import vtaops._uses as _uses
 from vtaops.base.errors import ScheduleError
 from vtaops.base.fixed_point import MAX_SHIFT
 from vtaops.lowering.operation import Elements, Operation
-from vtaops.lowering.passes.uses import Flags, Followed, column, mask_of
+from vtaops.lowering.passes.uses import Flags, Followed, mask_of
 from vtaops.machine.accesses import OFF
 from vtaops.machine.config import HardwareConfig, Memory
 from vtaops.machine.isa import Alu, AluOp, LoopInstruction, Post, Store
@@ -55,8 +55,8 @@ class _Fold:
         self.depth = depth
         self.known: dict[tuple[object, ...], list[Operation] | None] = {}
         """What `_parts` returns for templates, by its arguments: equal tiles share work."""
-        ways = (Followed.ALWAYS, Followed.NEVER)
-        self.read = self.uses.read_later(column([ways[one] for one in _stores(operations)]))
+        followed = np.where(_stores(operations), int(Followed.NEVER), int(Followed.ALWAYS))
+        self.read = self.uses.read_later(followed)
         """Whether anything but a store reads a result."""
 
     def result(self) -> list[Operation]:
@@ -163,7 +163,7 @@ class _Fold:
         """
         places = np.flatnonzero(~self.dropped).tolist()
         kept = [self.operations[place] for place in places]
-        stored = _uses.Uses(kept).last_writers(column(_stores(kept)))
+        stored = _uses.Uses(kept).last_writers(_stores(kept).astype(np.int64))
         result: list[Operation] = []
         now = OFF
         for place, operation, is_stored in zip(places, kept, stored.tolist(), strict=True):
@@ -194,8 +194,8 @@ class _Fold:
 # -------------------------------------------------------------------------------- rows
 
 
-def _stores(operations: list[Operation]) -> list[bool]:
-    return [isinstance(operation.instruction, Store) for operation in operations]
+def _stores(operations: list[Operation]) -> Flags:
+    return np.array([isinstance(o.instruction, Store) for o in operations], np.bool_)
 
 
 def _parts(

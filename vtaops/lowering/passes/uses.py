@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import IntEnum
 
 import numpy as np
@@ -19,11 +18,6 @@ class Followed(IntEnum):
     NEVER = 0
     ALWAYS = 1
     IF_READ = 2
-
-
-def column(numbers: Sequence[int]) -> Elements:
-    """Return a number for each operation."""
-    return np.array(numbers, np.int64)
 
 
 def mask_of(elements: Elements, depth: int) -> Flags:
