@@ -6,7 +6,7 @@ Owns the arithmetic that relates a `Tiling` to scratchpad space. Independent of 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property, singledispatch
+from functools import cached_property, lru_cache, singledispatch
 from typing import Any
 
 import numpy as np
@@ -278,6 +278,7 @@ class BlockedShape:
 
 
 @checked_call
+@lru_cache(maxsize=1024)
 def blocked_shape(op: ops.Operator, config: HardwareConfig) -> BlockedShape:
     """Return the extents of `op` in tiles of `config`.
 
