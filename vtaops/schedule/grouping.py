@@ -332,21 +332,18 @@ class _FusionCandidates:
         Rows of the last operator in a band.
     blocks : int
         Channel blocks of a tile.
-    held : int
-        Alternating input tiles of the first operator.
     """
 
     stays: Count
     rows: Count
     blocks: Count
-    held: Count
 
     @classmethod
     def of(cls, shapes: Sequence[BlockedShape]) -> _FusionCandidates:
         """Return all candidates for operators."""
         rows = min(shapes[-1].rows.extent, _MOST_ROWS)
         blocks = range(1, _MOST_BLOCKS + 1)
-        *axes, stays = np.ix_(range(1, rows + 1), blocks, (1, 2), (0, 1))
+        *axes, stays = np.ix_(range(1, rows + 1), blocks, (0, 1))
         return cls(stays == 1, *axes)
 
     def parts(self, shapes: Sequence[BlockedShape], config: HardwareConfig) -> list[_FusedOperator]:
@@ -384,9 +381,8 @@ class _FusionCandidates:
             behind = follower.rows.window > follower.rows.step + 1
             between = 1 if depthwise else tiles  # two bands of one tile
             accumulators = np.where(self.stays, between * (2 + behind) + 1, 2)
-        inp_tiles = self.held if first else 2
         wgt_tiles = np.where((bands > 1) & (not depthwise), tiles, np.minimum(2, tiles)) * steps
-        tilings = Candidates(oc, ic, h, w, inp_tiles, wgt_tiles, accumulators, int(depthwise))
+        tilings = Candidates(oc, ic, h, w, 2, wgt_tiles, accumulators, int(depthwise))
         return _FusedOperator(shape, tilings, possible, first, bands, tiles, steps)
 
     def cycles(self, parts: Sequence[_FusedOperator], config: HardwareConfig) -> Any:
@@ -394,6 +390,5 @@ class _FusionCandidates:
         loads = sum(part.loads(config, self.stays) for part in parts)
         computed = sum(part.computed(config) for part in parts)
         most = reduce(np.maximum, [part.bands * part.tiles for part in parts])
-        # The delay of one input tile shows at the beginning, and in each band with a single one.
-        alone = (loads + computed) / most + np.where(self.held > 1, 0, loads / len(parts) / 6)
-        return np.maximum(loads, computed) + alone
+        # The delay of one input tile shows at the beginning.
+        return np.maximum(loads, computed) + (loads + computed) / most
