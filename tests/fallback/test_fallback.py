@@ -111,9 +111,7 @@ def test_random(family, seed):
             padding=(4, 3, 1, 0),
             bias=True,
         ),
-        AvgPool2d(
-            channels=3, height=5, width=5, kernel=3, strides=1, padding=1, count_include_pad=False
-        ),
+        AvgPool2d(channels=3, height=5, width=5, kernel=3, strides=1, padding=1),
         AvgPool2d(
             batch=2,
             channels=3,
@@ -121,7 +119,6 @@ def test_random(family, seed):
             width=41,
             kernel=2,
             padding=(3, 0, 2, 1),
-            count_include_pad=False,
             rounding="truncate",
             clip=(-9, 9),
         ),

@@ -98,9 +98,6 @@ def _sums_of_max_pool2d(op: ops.MaxPool2d, given: Given) -> Array:
 @_sums.register
 def _sums_of_avg_pool2d(op: ops.AvgPool2d, given: Given) -> Array:
     total = over_windows(np.add, given["data"], op.window, 0)
-    if op.divides:
-        counted = over_windows(np.add, np.ones_like(given["data"]), op.window, 0)
-        return np.floor(total / np.maximum(counted, 1) + 0.5 * (op.rounding == "half_up"))
     return total if op.multiplier else total * op.factor[0] + op.offset
 
 

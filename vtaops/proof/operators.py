@@ -207,8 +207,6 @@ def _sums_of_max_pool2d(op: MaxPool2d, fields: Fields, given: Given) -> Terms:
 
 @_sums.register
 def _sums_of_avg_pool2d(op: AvgPool2d, fields: Fields, given: Given) -> Terms:
-    if op.divides:
-        raise Unknown("means of the real pixels alone are not defined here")
     total = window_sums(fields, given["data"], op.window)
     if op.multiplier:
         return total

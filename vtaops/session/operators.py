@@ -371,7 +371,6 @@ class OperatorMethods(ABC):
         *,
         strides: Pair | None = None,
         padding: Padding = 0,
-        count_include_pad: bool = True,
         rounding: Rounding = "half_up",
         clip: Clip = (-128, 127),
         tiling: Tiling | None = None,
@@ -382,8 +381,6 @@ class OperatorMethods(ABC):
         ----------
         data, kernel, strides, padding, tiling
             As for `max_pool2d`.
-        count_include_pad : bool
-            Whether means at the border count the padding.
         rounding : "truncate" or "half_up"
             Rounding of the means.
         clip : (int, int) or None

@@ -12,7 +12,7 @@ from functools import singledispatch
 from types import MappingProxyType
 
 from vtaops import ops
-from vtaops.base.errors import ScheduleError, UnsupportedError
+from vtaops.base.errors import ScheduleError
 from vtaops.base.shapes import ceil_div
 from vtaops.lowering.tree.builder import Computed, TreeBuilder, call, nested, reset
 from vtaops.lowering.tree.indices import ZERO, Index, Span, TiledAxis, TileTensor, within
@@ -36,8 +36,6 @@ def build_tree(op: Operator, config: HardwareConfig, tiling: Tiling) -> Tree:
     ------
     ScheduleError
         If operators of its kind have no schedule.
-    UnsupportedError
-        If VTA has no instructions for it.
     """
     raise ScheduleError(f"VTA has no schedule for {type(op).__name__}")
 
@@ -436,11 +434,6 @@ class _Elementwise(TreeBuilder):
 
 @build_tree.register
 def _tree_of_avg_pool2d(op: ops.AvgPool2d, config: HardwareConfig, tiling: Tiling) -> Tree:
-    if op.divides:
-        raise UnsupportedError(
-            "avg_pool2d with padding and count_include_pad=False divides border pixels by "
-            "other numbers than inner ones; VTA shifts all of a tile alike"
-        )
     tiles = _Pool(op, config, tiling)
     return tiles.tree(tiles.sums(tiling.taps != "all"), {})
 
