@@ -19,8 +19,6 @@ from vtaops.machine.layout import Layout, data_layout, kernel_layout
 from vtaops.machine.views import KernelColumns, Patches, Windows
 from vtaops.ops.arguments import (
     Arguments,
-    factor_digits,
-    filter_digits,
     image_sizes,
     int8_array,
     present,
@@ -179,7 +177,6 @@ class Conv2d(WindowOperator, SumOfProducts):
         bias: npt.ArrayLike | None = None,
         scales: npt.ArrayLike | None = None,
         residual: npt.ArrayLike | None = None,
-        residual_factor: npt.ArrayLike | None = None,
         **parameters: Any,
     ) -> tuple[Conv2d, Arguments]:
         """Return the convolution of arrays, and the arrays in the order of its program's arguments.
@@ -188,14 +185,12 @@ class Conv2d(WindowOperator, SumOfProducts):
         ----------
         data : int8 array, shape (N, C, H, W)
             Images.
-        kernel : int8 or int16 array, shape (O, C / groups, KH, KW)
-            Filters; those of int16 are wide, at most `vtaops.base.fixed_point.TWO_DIGITS`.
+        kernel : int8 array, shape (O, C / groups, KH, KW)
+            Filters.
         bias, scales : int32 arrays, shape (O,), optional
             One value for each filter.
         residual : int8 array, shape (N, O, OH, OW), optional
             Added before the clip.
-        residual_factor : int array, shape (O,), optional
-            With scales or wide filters: the factors of the residual.
         groups, **parameters
             The fields of this class that the arrays do not determine.
 
@@ -204,7 +199,7 @@ class Conv2d(WindowOperator, SumOfProducts):
         ShapeError
             If ranks, dtypes, channel counts or parameters do not fit.
         """
-        images, (filters, *high) = int8_array("data", data, "NCHW"), filter_digits(kernel)
+        images, filters = int8_array("data", data, "NCHW"), int8_array("kernel", kernel, "OIHW")
         groups = plain(groups)
         require_at_least(1, groups=groups)
         c, expected = images.shape[1], filters.shape[1] * groups
@@ -220,16 +215,16 @@ class Conv2d(WindowOperator, SumOfProducts):
             out_channels=len(filters),
             groups=groups,
             residual=residual is not None,
-            wide=bool(high),
             **present(per_channel),
             **parameters,
         )
         added: Arguments = () if residual is None else (int8_array("residual", residual, "NCHW"),)
-        if op.residual and op.has_factors:
-            added += factor_digits(op.out_channels, residual_factor, len(op.residual_digits))
-        elif residual_factor is not None:
-            raise ShapeError("residual_factor belongs to a residual with scales or wide filters")
-        return op, (images, filters, *high, *vectors(op.out_channels, per_channel), *added)
+        if op.wide or (op.residual and op.has_factors):
+            raise ShapeError(
+                "wide filters, and a residual with scales, have digits as further arguments: give "
+                "the description and all arrays to Session.run"
+            )
+        return op, (images, filters, *vectors(op.out_channels, per_channel), *added)
 
     # ------------------------------------------------------------------- shapes
 

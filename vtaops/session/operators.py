@@ -96,7 +96,6 @@ class OperatorMethods(ABC):
         scales: npt.ArrayLike | None = None,
         fine: int = 0,
         zero_point: int = 0,
-        residual_factor: npt.ArrayLike | None = None,
         tiling: Tiling | None = None,
     ) -> Int8Array:
         """Convolve: ``int8(clip((conv(data, kernel) + bias) >> shift))``.
@@ -136,8 +135,6 @@ class OperatorMethods(ABC):
             extension ``exact``.
         zero_point : int
             With scales: added to the result before the clip.
-        residual_factor : int array, shape (O,), optional
-            With scales: factors of the residual, which is then a term of the sums.
         tiling : Tiling, optional
             Tiling of the operator; by default the best by a bound on cycles. Without one, a first
             layer of few channels uses the columns of its kernel as channels
