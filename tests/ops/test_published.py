@@ -61,7 +61,7 @@ def test_transposed_layers_have_default_tilings():
             if taps <= config.wgt.depth:
                 default_tiling(op, config)
             else:
-                assert config.name == "tiny"
+                assert min(op.window.kernel) >= 9
 
 
 def test_the_list_is_long_and_varied():
