@@ -116,10 +116,11 @@ class Operation:
         i = self.instruction
         if not dram or not isinstance(i, MemoryInstruction):
             return self
-        values = _VALUES[type(i)](i)
+        kind: Any = type(i)
+        values = _VALUES[kind](i)
         _ = self.reach  # which all share
         other = object.__new__(Operation)
-        moved = type(i)(*values[:_BASE], values[_BASE] + dram, *values[_BASE + 1 :])
+        moved = kind(*values[:_BASE], values[_BASE] + dram, *values[_BASE + 1 :])
         vars(other).update(vars(self), instruction=moved)
         return other
 

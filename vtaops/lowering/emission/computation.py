@@ -106,7 +106,8 @@ class Computation:
 
     def _divided(self, values: Values, paddings: list[Padding | None]) -> _Needed:
         """Divide the iterations for the padding in each operand."""
-        needed = held = self._held(values)
+        needed: Mask = self._held(values)
+        held = needed
         skipped = np.zeros(0, np.int64)
         for operand, padding in zip(self._leaf.operands[1:], paddings, strict=True):
             if padding is None:
@@ -144,7 +145,8 @@ class Computation:
         window = self._multiplies(operand) and self._leaf.call == WINDOW_CALL
         # Iterations that a guard excludes may lie beyond the tile; their result is ignored.
         tiles = (positions + tile for tile in range(WINDOW_TILES if window else 1))
-        return np.logical_and.reduce([padded.take(places, mode="clip") for places in tiles])
+        unread: Mask = np.all([padded.take(places, mode="clip") for places in tiles], axis=0)
+        return unread
 
     # ---------------------------------------------------------------------- evaluation
 

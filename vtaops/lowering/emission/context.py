@@ -8,10 +8,10 @@ from operator import itemgetter
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from vtaops.lowering.emission.padding import Paddings
 from vtaops.lowering.emission.scratchpads import Addresses
-from vtaops.lowering.operation import Elements
 from vtaops.lowering.options import LoweringOptions
 from vtaops.lowering.tree.expressions import Expression, Values
 from vtaops.lowering.tree.nodes import Loop, grid_of
@@ -61,7 +61,7 @@ class Iterations:
         """Return a function that picks the values of the outer loops that expressions use."""
         return picker({name for e in expressions for name in e.names} - self._points.keys())
 
-    def evaluate(self, expression: Expression, values: Values) -> Elements:
+    def evaluate(self, expression: Expression, values: Values) -> npt.NDArray[Any]:
         """Evaluate an expression over all iterations; other loops' axes have extent 1."""
         found = np.asarray(expression({**values, **self._points}))
         return found.reshape((1,) * (len(self._points) - found.ndim) + found.shape)
