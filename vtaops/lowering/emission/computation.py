@@ -167,16 +167,17 @@ class Computation:
 
     def _at(self, tiles: Shift, box: IterationBox, values: Values) -> list[Operation]:
         """Return the operations of a box for tiles (dst, src, wgt) at these addresses."""
-        operations: list[Operation] = []
-        cut: list[IterationBox] = self._known.once(box, list, self._cut(box, values))
-        for regular in cut:
-            key = regular, self._point(values)
-            for plain in self._known.once(key, self._emitted, regular, values):
-                operations.append(plain.moved(tiles))
-        return operations
+        key = "templates", box, self._point(values)
+        plain = self._known.once(key, self._templates, box, values)
+        return [operation.moved(tiles) for operation in plain]
+
+    def _templates(self, box: IterationBox, values: Values) -> list[Operation]:
+        """Return the operations of a box, with elements relative to the starts of tiles."""
+        parts = self._cut(box, values)
+        return [operation for part in parts for operation in self._emitted(part, values)]
 
     def _emitted(self, box: IterationBox, values: Values) -> list[Operation]:
-        """Return the operations of a box, with elements relative to the starts of tiles."""
+        """Return the operations of a box in which all operands move by equal steps."""
         self._check_in_place(box, values)
         affine = [self._affine(operand, box, values) for operand in self._roles]
         (dst, dst_steps), (src, src_steps), (wgt, wgt_steps) = affine
