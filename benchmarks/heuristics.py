@@ -75,7 +75,7 @@ OTHERS: dict[ModuleType, dict[str, tuple[Any, ...]]] = {
 def cycles() -> list[int]:
     """Return the cycles of each network."""
     grouping._choice.cache_clear()
-    candidates.default_tiling.__wrapped__.cache_clear()
+    candidates._default.cache_clear()
     found = []
     for make, config, bandwidth in NETWORKS.values():
         dram = TimingParameters(dram_latency=100, bandwidth=bandwidth) if bandwidth else None

@@ -7,7 +7,7 @@ takes milliseconds for a hundred thousand tilings.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
 from operator import and_
 from typing import Any
@@ -434,7 +434,6 @@ class _Listed:
 
 
 @checked_call
-@lru_cache(maxsize=1024)
 def default_tiling(op: Operator, config: HardwareConfig) -> Tiling:
     """Return the tiling with the smallest bound on cycles; see `TilingList.estimated`.
 
@@ -443,7 +442,7 @@ def default_tiling(op: Operator, config: HardwareConfig) -> Tiling:
     ScheduleError
         If even the smallest tile (one block, one pixel) does not fit.
     """
-    return next(TilingList(op, config).estimated(config))[0]
+    return _default(_Extents(blocked_shape(op, config), op), config)
 
 
 @checked_call
@@ -491,6 +490,19 @@ def check_tiling(op: Operator, config: HardwareConfig, tiling: Tiling) -> None:
                 f"{scratchpad.depth}: {used - scratchpad.depth} too many; "
                 f"{default_tiling(op, config)} fits"
             )
+
+
+@dataclass(frozen=True)
+class _Extents:
+    """Cache key: operators of equal extents share their tilings."""
+
+    shape: BlockedShape
+    op: Operator = field(compare=False)
+
+
+@lru_cache(maxsize=1024)
+def _default(what: _Extents, config: HardwareConfig) -> Tiling:
+    return next(TilingList(what.op, config).estimated(config))[0]
 
 
 _ALL = 0  # stands for as many tiles as one output tile reads
