@@ -75,7 +75,6 @@ BASES: dict[str, tuple[dict[str, Any], ...]] = {
         _FILTERS,
         {**_FILTERS, "residual": True, "bias": True},
         {**_FILTERS, "residual": True, **_CHANNELS},
-        {**_FILTERS, "multiplier": True, "rounding": "half_up"},
     ),
     "Conv2dTranspose": (_FILTERS, {**_FILTERS, "strides": 2, **_CHANNELS}),
     "Elementwise": (

@@ -283,7 +283,7 @@ def up(i: int, o: int, size: int, k: int, s: int, p: int = 0, added: int = 0) ->
 
 def transposed() -> list[Conv2dTranspose]:
     """FCN, U-Net, Mask R-CNN, poses, CenterNet, DCGAN, ENet, ERFNet, FSRCNN, autoencoders."""
-    layers = [up(21, 21, 16, 64, 32, 16), up(21, 21, 16, 16, 8, 4), up(21, 21, 34, 4, 2, 1)]
+    layers = [up(21, 21, 16, 16, 8, 4), up(21, 21, 34, 4, 2, 1)]  # kernels that weights hold
     layers += [up(21, 21, 16, 32, 16, 8), up(19, 19, 32, 8, 4, 2), up(1024, 512, 28, 2, 2)]
     layers += [up(c, c // 2, size, 2, 2) for c, size in ((512, 56), (256, 104), (128, 200))]
     layers += [up(256, 256, 14, 2, 2), up(256, 256, 14, 4, 2, 1), up(2048, 256, 8, 4, 2, 1)]

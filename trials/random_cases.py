@@ -171,7 +171,6 @@ def random_grouped_conv2d(rng: random.Random) -> Conv2d:
                 shift=random_shift(rng),
                 clip=random_clip(rng),
                 rounding=random_rounding(rng),
-                multiplier=rng.random() < 0.3,
                 residual=rng.random() < 0.5,
                 residual_scale=random_scale(rng),
                 residual_shift=rng.choice([0, 2, rng.randint(0, 31)]),
@@ -180,8 +179,6 @@ def random_grouped_conv2d(rng: random.Random) -> Conv2d:
             )
         except ShapeError:
             continue
-        if op.multiplier and op.shift and op.rounding == "half_up" and not op.residual:
-            op = replace(op, zero_point=21 * op.height % 256 - 128)  # drawn before
         return op
 
 
@@ -189,7 +186,7 @@ def random_wide_conv2d(rng: random.Random) -> Conv2d:
     """Convolutions whose weights have two digits, and factors of a residual three."""
     op = rng.choice([random_conv2d, random_grouped_conv2d])(rng)
     residual = {"residual_scale": 1, "residual_shift": 0, "residual_clip": None}
-    return replace(op, wide=True, multiplier=False, zero_point=0, **residual)
+    return replace(op, wide=True, **residual)
 
 
 def random_pool2d(rng: random.Random, kind: type[MaxPool2d] | type[AvgPool2d]) -> Operator:
@@ -262,7 +259,7 @@ def random_scaled(rng: random.Random) -> Operator:
     if kind == "grouped":
         op = random_grouped_conv2d(rng)
         residual = {"residual_scale": 1, "residual_shift": 0, "residual_clip": None}
-        return replace(op, scales=True, shift=0, multiplier=False, **residual, **ending)
+        return replace(op, scales=True, shift=0, **residual, **ending)
     ending["multiplier"] = rng.choice([1, 65535, rng.randint(1, 65535)])
     ending["shift"] = rng.choice([0, 47, rng.randint(0, 47), rng.randint(16, 30)])
     if kind == "batch":

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+import vtaops._uses as _uses
 
 from trials.reference_isa import launch, place, serialise
 from vtaops import HardwareConfig
 from vtaops.base.fixed_point import FINE_BITS, fine_scale
-from vtaops.lowering.linking.tokens import FLAGS, insert_tokens
-from vtaops.lowering.operation import Operation
+from vtaops.lowering.operation import Elements, Operation
 from vtaops.machine.accesses import DRAM, Access, accesses, listed, parameters, run
 from vtaops.machine.config import POST_ROWS, TABLES, WINDOW_TILES, Extension, Memory
 from vtaops.machine.isa import (
@@ -19,6 +20,7 @@ from vtaops.machine.isa import (
     AluOp,
     Depthwise,
     Encoding,
+    Finish,
     Gemm,
     Instruction,
     Load,
@@ -27,6 +29,7 @@ from vtaops.machine.isa import (
     Post,
     Store,
 )
+from vtaops.machine.text import TOKENS
 from vtaops.program.interpreter import Interpreter
 from vtaops.runtime.tsim import Tsim
 
@@ -691,11 +694,32 @@ class RacingProgram(ReloadingProgram):
         return operation.having(operands=tuple(kept))
 
 
+def insert_tokens(operations: Sequence[Operation]) -> tuple[list[Operation], Elements, Elements]:
+    """Add relays and a final FINISH, and find the tokens of all; `operations` do not change.
+
+    Returns
+    -------
+    ordered : list of Operation
+        The operations, each behind the relay that it needs, and FINISH.
+    places : ndarray of int64
+        Place of each in `operations`; FINISH is behind them, a relay is at the place of the
+        operation that waits for it.
+    flags : ndarray of int64, shape (ordered, 4)
+        The values of `TOKENS`.
+    """
+    every = [*operations, Operation(Finish())]
+    units = np.array([operation.instruction.unit for operation in every], np.int64)
+    tokens: Elements = _uses.Uses(every).tokens(units)
+    relay = Operation(Load(memory=Memory.UOP))  # a no-operation
+    ordered = [relay if relays else every[place] for place, relays in tokens[:, :2].tolist()]
+    return ordered, tokens[:, 0], tokens[:, 2:]
+
+
 def with_tokens(operations: list[Operation]) -> list[Operation]:
     """Return the operations with relays, FINISH and the flags of their tokens."""
     ordered, _, flags = insert_tokens(operations)
     return [
-        o.having(instruction=replace(o.instruction, **dict(zip(FLAGS, own, strict=True))))
+        o.having(instruction=replace(o.instruction, **dict(zip(TOKENS, own, strict=True))))
         for o, own in zip(ordered, flags.tolist(), strict=True)
     ]
 

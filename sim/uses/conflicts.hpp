@@ -39,7 +39,7 @@ class Conflicts {
   std::vector<PerElement<int32_t>> writes_, reads_;
 };
 
-// Walks over the instructions with a vector clock for each unit, as tokens.py explains.
+// Walks over the instructions with a vector clock for each unit, as ordering.py explains.
 class Tokens {
  public:
   // A position of each unit's instructions, or kNone.

@@ -9,18 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trials.random_cases import CONFIGS, random_conv2d, random_gemm, random_tiling
-from trials.random_streams import with_tokens
+from trials.random_streams import insert_tokens, with_tokens
 from vtaops import HardwareConfig, Program
 from vtaops.lowering import LoweringOptions, build_tree, link, whole
 from vtaops.lowering.copies import MAX_PAD, SKIP, ZERO, cover
 from vtaops.lowering.emission.microcode import PIPELINE_DISTANCE, AffineLoop, kernels
 from vtaops.lowering.emission.scratchpads import Addresses, Capacity
-from vtaops.lowering.linking.tokens import FLAGS, insert_tokens
 from vtaops.lowering.operation import Fragment, Operation
 from vtaops.machine.accesses import DRAM, distinct, listed
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Alu, Finish, Gemm, Load, Store, Unit
 from vtaops.machine.layout import Layout
+from vtaops.machine.text import TOKENS
 from vtaops.program import Buffer, OperatorRecord, Role
 from vtaops.program.verifier import TOKEN_CAPACITY
 from vtaops.schedule import blocked_shape
@@ -305,7 +305,7 @@ def test_tiles_that_nothing_orders_overflow_no_queue():
     ordered, _, flags = insert_tokens([operation for pair in pairs for operation in pair])
     pending, most = 0, 0
     for operation, row in zip(ordered, flags.tolist(), strict=True):
-        tokens = dict(zip(FLAGS, row, strict=True))
+        tokens = dict(zip(TOKENS, row, strict=True))
         if operation.instruction.unit == Unit.COMPUTE:
             # What it waits for is the store of all that it has pushed.
             pending = tokens["push_next"] + (0 if tokens["pop_next"] else pending)

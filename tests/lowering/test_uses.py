@@ -8,11 +8,7 @@ import vtaops._uses as _uses
 
 from vtaops.lowering.linking import ordering
 from vtaops.lowering.operation import Operation
-from vtaops.lowering.passes.uses import (
-    Followed,
-    Uses,
-    mask_of,
-)
+from vtaops.lowering.passes.uses import Followed, mask_of
 from vtaops.machine.accesses import listed
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Load
@@ -59,7 +55,7 @@ def test_what_does_not_match_is_refused(access, kinds, message):
 @pytest.mark.parametrize("seed", range(20))
 def test_accumulators_are_found_as_among_single_elements(seed):
     accesses, rng = [*drawn_accesses(seed, [Memory.ACC, Memory.WGT])], random.Random(seed)
-    uses = Uses([*map(accessing, accesses)])
+    uses = _uses.Uses([*map(accessing, accesses)])
     dropped = np.array([rng.random() < 0.2 for _ in accesses])
     for _ in range(20):
         wanted = {*rng.sample(range(40), k=rng.choice([1, 3]))}
@@ -67,13 +63,15 @@ def test_accumulators_are_found_as_among_single_elements(seed):
         begin, end = sorted(rng.choices(range(len(accesses) + 1), k=2))
         own = [{*a.elements.tolist()} & wanted if a.memory == Memory.ACC else () for a in accesses]
         touching = (place for place in range(begin, end) if own[place])
-        assert uses.touching(flags, begin, end) == next(touching, end)
+        assert uses.touching(int(Memory.ACC), flags, begin, end) == next(touching, end)
         written = {}
         for place in range(end):
             if accesses[place].writes and not dropped[place]:
                 written |= dict.fromkeys(own[place], place)
-        last = (min(written.values()), max(written.values())) if written.keys() == wanted else None
-        assert uses.writers(flags, end, dropped) == last
+        last = (
+            (min(written.values()), max(written.values())) if written.keys() == wanted else (-1, -1)
+        )
+        assert uses.writers(int(Memory.ACC), flags, end, dropped) == last
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -88,7 +86,8 @@ def test_results_are_read_before_they_are_overwritten(seed):
         if way is Followed.ALWAYS or (way is Followed.IF_READ and expected[0]):
             live -= own if access.writes else set()
             live |= own if access.reads else set()
-    assert Uses([*map(accessing, accesses)]).read_later(followed).tolist() == expected
+    uses = _uses.Uses([*map(accessing, accesses)])
+    assert uses.read_later(np.array(followed, np.int64)).tolist() == expected
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -101,7 +100,8 @@ def test_the_last_writers_are_those_of_single_elements(seed):
         for writer in {written[element] for element in own if element in written}:
             expected[writer] |= is_asked and access.reads
         written |= dict.fromkeys(own, place) if access.writes else {}
-    assert Uses([*map(accessing, accesses)]).last_writers(asked).tolist() == expected
+    uses = _uses.Uses([*map(accessing, accesses)])
+    assert uses.last_writers(np.array(asked, np.int64)).tolist() == expected
 
 
 @pytest.mark.parametrize(

@@ -426,30 +426,6 @@ def test_convolution_calls(session):
     )
 
 
-def test_scales_of_channels(session):
-    x, kernel = int8(1, 5, 6, 7), int8(9, 5, 3, 3)
-    bias = RNG.integers(-999, 999, 9).astype(np.int32)
-    scales = RNG.integers(-2000, 2000, 9).astype(np.int32)
-    op = Conv2d(
-        in_channels=5,
-        out_channels=9,
-        height=6,
-        width=7,
-        kernel=3,
-        padding=1,
-        bias=True,
-        shift=18,
-        rounding="half_up",
-        multiplier=True,
-    )
-    expected = evaluate(op, [x, kernel, bias, scales])
-    assert len(np.unique(expected)) > 50
-    found = session.conv2d(
-        x, kernel, padding=1, bias=bias, multiplier=scales, shift=18, rounding="half_up"
-    )
-    np.testing.assert_array_equal(found, expected)
-
-
 def test_pooling_calls(session):
     x = int8(1, 5, 6, 8)
     assert (session.max_pool2d(x, 2) == x.reshape(1, 5, 3, 2, 4, 2).max(axis=(3, 5))).all()
@@ -496,11 +472,11 @@ def test_mistakes_are_explained(session, call, message):
 
 def test_what_vta_cannot_run_falls_back_to_the_cpu():
     x = int8(1, 5, 6, 6)
-    unsupported = pytest.raises(vtaops.errors.UnsupportedError, match="count_include_pad=False")
-    with Session("fsim", "tiny") as session, unsupported:
-        session.avg_pool2d(x, 3, padding=1, count_include_pad=False)
-    with Session("fsim", "tiny", fallback="cpu") as session:
-        y = session.avg_pool2d(x, 3, padding=1, count_include_pad=False)
+    unsupported = pytest.raises(vtaops.errors.UnsupportedError, match="which hls-2020 lacks")
+    with Session(Fsim("tiny", capabilities="hls-2020")) as session, unsupported:
+        session.multiply(x, x, shift=7)
+    with Session(Fsim("tiny", capabilities="hls-2020"), fallback="cpu") as session:
+        y = session.multiply(x, x, shift=7)
         session.relu(x)
         session.relu(x)
         assert (
@@ -514,11 +490,10 @@ def test_what_vta_cannot_run_falls_back_to_the_cpu():
         )
         cpu, vta = session.placements
         assert (cpu.where, cpu.runs, vta.where, vta.runs) == ("cpu", 1, "vta", 2)
-        assert "count_include_pad=False" in cpu.reason
+        assert "which hls-2020 lacks" in cpu.reason
         session.reset_stats()
         assert session.placements == []
-    corner = x[0, :, :2, :2].astype(int).sum(axis=(1, 2))
-    assert (y[0, :, 0, 0] == np.floor(corner / 4 + 0.5)).all()
+    assert (y == np.minimum(x.astype(int) ** 2 >> 7, 127)).all()
 
 
 def test_what_does_not_fit_falls_back_too():
@@ -545,23 +520,24 @@ def test_what_does_not_run_is_not_compiled_again(monkeypatch):
     original = module.compile
     monkeypatch.setattr(module, "compile", lambda *a, **k: attempts.append(a) or original(*a, **k))
     x = int8(1, 5, 6, 6)
-    with Session("fsim", "tiny", fallback="cpu") as session:
+    device = Fsim("tiny", capabilities="hls-2020")
+    with Session(device, fallback="cpu") as session:
         for _ in range(3):
-            session.avg_pool2d(x, 3, padding=1, count_include_pad=False)
+            session.multiply(x, x)
         assert [p.runs for p in session.placements] == [3]
     assert len(attempts) == 1
     with pytest.raises(vtaops.errors.DeviceError, match="closed"):
-        session.avg_pool2d(x, 3, padding=1, count_include_pad=False)
+        session.multiply(x, x)
 
 
-def test_scales_of_channels_fall_back_where_the_board_has_no_multiplier():
-    x, kernel, scales = int8(1, 5, 6, 6), int8(7, 5, 3, 3), np.arange(7, dtype=np.int32)
+def test_products_fall_back_where_the_board_has_no_multiplier():
+    x, y = int8(1, 5, 6, 6), int8(1, 5, 6, 6)
     device = Fsim("tiny", capabilities="hls-2020")
     with Session(device, fallback="cpu") as session:
-        y = session.conv2d(x, kernel, multiplier=scales, shift=9)
+        product = session.multiply(x, y, shift=9)
         assert "'mul', which hls-2020 lacks" in session.placements[0].reason
     with Session("fsim", "tiny") as able:
-        assert (able.conv2d(x, kernel, multiplier=scales, shift=9) == y).all()
+        assert (able.multiply(x, y, shift=9) == product).all()
 
 
 def test_a_fallback_on_no_gpu_says_so():
@@ -571,11 +547,12 @@ def test_a_fallback_on_no_gpu_says_so():
         Session("fsim", fallback="gpu")
     if vtaops.cuda.device_present():
         return
+    device = Fsim("tiny", capabilities="hls-2020")
     with (
-        Session("fsim", "tiny", fallback="cuda") as session,
+        Session(device, fallback="cuda") as session,
         pytest.raises(vtaops.errors.DeviceError, match="no NVIDIA GPU"),
     ):
-        session.avg_pool2d(int8(1, 5, 6, 6), 3, padding=1, count_include_pad=False)
+        session.multiply(int8(3), int8(3))
 
 
 def test_functions_take_a_session(session):

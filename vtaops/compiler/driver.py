@@ -23,6 +23,7 @@ from vtaops.machine.config import DRAM_BYTES, POST_ROWS, HardwareConfig
 from vtaops.ops import Operator
 from vtaops.ops.rows import RowOperator
 from vtaops.program import OperatorRecord, Program
+from vtaops.program.statistics import count_instructions
 from vtaops.schedule import Tiling, check_tiling, default_tiling
 
 _log = logging.getLogger(__name__)
@@ -160,7 +161,8 @@ def judged(
 
     A proof verifies the program; without one, `verify` decides.
     """
-    wanted, counted = verify if prove is None else prove, program.stats()
+    wanted = verify if prove is None else prove
+    counted = count_instructions(program.config, program.instructions)
     executed = counted.gemm_counter + counted.alu_counter
     costly = prove is None and executed > PROVEN
     if verify and (costly or not wanted):

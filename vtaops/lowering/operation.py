@@ -7,8 +7,9 @@ tokens and encodes them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,15 @@ from vtaops.base.shapes import Ints
 from vtaops.lowering.options import LoweringOptions
 from vtaops.machine.accesses import OFF, Access, accesses, parameters, steps
 from vtaops.machine.config import POST_ROWS, HardwareConfig, Memory
-from vtaops.machine.isa import Encoding, Instruction, LoopInstruction, Post
+from vtaops.machine.isa import (
+    Encoding,
+    Instruction,
+    Load,
+    LoopInstruction,
+    MemoryInstruction,
+    Post,
+    Store,
+)
 from vtaops.program import NO_BUFFER, Buffer, OperatorRecord
 
 Elements = npt.NDArray[np.int64]
@@ -28,6 +37,10 @@ Elements = npt.NDArray[np.int64]
 
 Shift = tuple[int, int, int]
 """Elements of (dst, src, wgt)."""
+
+_NAMES = {cls: [f.name for f in fields(cls)] for cls in (Load, Store)}
+_VALUES = {cls: attrgetter(*names) for cls, names in _NAMES.items()}
+_BASE = _NAMES[Store].index("dram_base")
 
 
 @frozen(frozen=True, eq=False)
@@ -98,6 +111,19 @@ class Operation:
         vars(other).update({"operands": self.operands, **changes})
         return other
 
+    def behind(self, dram: int) -> Operation:
+        """Return it with elements of DRAM that lie further behind, if it moves any."""
+        i = self.instruction
+        if not dram or not isinstance(i, MemoryInstruction):
+            return self
+        kind: Any = type(i)
+        values = _VALUES[kind](i)
+        _ = self.reach  # which all share
+        other = object.__new__(Operation)
+        moved = kind(*values[:_BASE], values[_BASE] + dram, *values[_BASE + 1 :])
+        vars(other).update(vars(self), instruction=moved)
+        return other
+
     def moved(self, by: Shift) -> Operation:
         """Return it with tiles that lie further behind; this must be a template."""
         assert self.micro_ops is not None
@@ -114,6 +140,8 @@ class Operation:
     @cached_property
     def written(self) -> Elements:
         """The accumulator elements that it writes."""
+        if self.template is not None:
+            return self.template.written + self.shift[0]
         return next(a.elements for a in self.operands if a.memory == Memory.ACC and a.writes)
 
     def steps(self, operand: str) -> Elements:

@@ -8,9 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError, raising
-from vtaops.base.fixed_point import THREE_DIGITS, TWO_DIGITS
 from vtaops.base.shapes import Array, Int8Array
-from vtaops.ops.constants import digits
 
 Arguments = tuple[Array, ...]
 """The arrays of an operator in buffer order, without its constants."""
@@ -68,46 +66,6 @@ def vectors(channels: int, given: Vectors) -> Arguments:
                 f"shape ({channels},)"
             )
     return (*arrays.values(),)
-
-
-def filter_digits(kernel: npt.ArrayLike) -> Arguments:
-    """Return filters (O, I, H, W) of int8; of int16, their low digits and their high ones.
-
-    Raises
-    ------
-    ShapeError
-        If they are neither, or exceed two digits.
-    """
-    array = _array("kernel", kernel)
-    if array.dtype != np.int16:
-        return (int8_array("kernel", array, "OIHW"),)
-    high, low = _digits("kernel", array, 2)
-    return int8_array("kernel", low, "OIHW"), high
-
-
-def factor_digits(channels: int, factor: npt.ArrayLike | None, count: int = 2) -> Arguments:
-    """Return the int8 digits of per-channel factors, as weights (channels, 1, 1, 1).
-
-    Raises
-    ------
-    ShapeError
-        If the factors are missing or exceed `count` digits.
-    """
-    array = np.asarray(factor)
-    if array.shape not in ((), (channels,)) or array.dtype.kind not in "iu":
-        raise ShapeError(
-            f"residual_factor has dtype {array.dtype} and shape {array.shape}; it must be integers "
-            f"of shape ({channels},)"
-        )
-    factors = np.broadcast_to(array, (channels,)).reshape(-1, 1, 1, 1)
-    return _digits("residual_factor", factors, count)
-
-
-def _digits(name: str, array: Array, count: int) -> Arguments:
-    limit, numbers = {2: TWO_DIGITS, 3: THREE_DIGITS}[count], array.astype(np.int64)
-    if (largest := np.abs(numbers).max(initial=0)) > limit:
-        raise ShapeError(f"{name} is as large as {largest}; it must lie within {limit}")
-    return tuple(digit.astype(np.int8) for digit in digits(numbers, count))
 
 
 def _array(name: str, value: npt.ArrayLike) -> Array:

@@ -13,15 +13,12 @@ import numpy.typing as npt
 from vtaops.base.errors import ShapeError
 from vtaops.base.names import checked_init
 from vtaops.base.shapes import Padding, Pair, ceil_div, require_at_least
-from vtaops.machine.capabilities import Feature
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
 from vtaops.machine.layout import Layout, data_layout, kernel_layout
 from vtaops.machine.views import KernelColumns, Patches, Windows
 from vtaops.ops.arguments import (
     Arguments,
-    factor_digits,
-    filter_digits,
     image_sizes,
     int8_array,
     present,
@@ -78,9 +75,6 @@ class Conv2d(WindowOperator, SumOfProducts):
         Bounds of the result; None stores the low 8 bits.
     rounding : "truncate" or "half_up"
         Rounding of the shifts: towards minus infinity, or to nearest with halves upwards.
-    multiplier : bool
-        Whether the sums are multiplied by an int32 vector (out_channels,) before the shift: one
-        scale per channel. Products wrap; needs a device with MUL.
     residual : bool
         Whether an int8 tensor of the result's shape is added. With scales or wide weights, two or
         three int8 vectors (out_channels, 1, 1, 1) hold the digits of its factors
@@ -104,14 +98,14 @@ class Conv2d(WindowOperator, SumOfProducts):
         1..3 for fine scales with that base (`vtaops.base.fixed_point`): needs the extension
         ``exact``.
     zero_point : int
-        With scales, or a multiplier and a shift that rounds half up: added after the shift.
+        With scales: added after the shift.
     fold_columns : bool
         Whether the host packs kernel columns as input channels, so that a first layer of few
         channels fills its tiles (see `vtaops.machine.views.Patches.of_columns`); one group only.
     wide : bool
         Whether the weights have two digits: the products with `kernel_high` are shifted left by 8
-        before those with `kernel` are added. Not with `scales`, `multiplier`, `bias_tiles` and
-        weights of four bits.
+        before those with `kernel` are added. Not with `scales`, `bias_tiles` and weights of
+        four bits.
     weight_bits : int
         8, or with one group 4: `Gemm`.
 
@@ -136,7 +130,6 @@ class Conv2d(WindowOperator, SumOfProducts):
     padding: Padding = 0
     dilation: Pair = 1
     groups: int = 1
-    multiplier: bool = False
     residual: bool = False
     residual_scale: int = 1
     residual_shift: int = 0
@@ -161,8 +154,8 @@ class Conv2d(WindowOperator, SumOfProducts):
 
     def _check_wide(self) -> None:
         narrow = self.weight_bits != 8
-        if self.wide and (self.scales or self.multiplier or self.bias_tiles or narrow):
-            raise ShapeError("wide weights exclude scales, multiplier, bias_tiles and four bits")
+        if self.wide and (self.scales or self.bias_tiles or narrow):
+            raise ShapeError("wide weights exclude scales, bias_tiles and four bits")
 
     def _check_residual(self) -> None:
         own = self._residual
@@ -171,8 +164,6 @@ class Conv2d(WindowOperator, SumOfProducts):
                 f"residual scale, shift and clip are {own.scale, own.shift, own.clip}; with scales "
                 f"or wide weights, a residual has vectors of factors alone"
             )
-        if self.residual and self.zero_point and not self.scales:
-            raise ShapeError("zero_point and a residual exclude each other without scales")
 
     # ------------------------------------------------------------------- arrays
 
@@ -184,10 +175,8 @@ class Conv2d(WindowOperator, SumOfProducts):
         *,
         groups: int = 1,
         bias: npt.ArrayLike | None = None,
-        multiplier: npt.ArrayLike | None = None,
         scales: npt.ArrayLike | None = None,
         residual: npt.ArrayLike | None = None,
-        residual_factor: npt.ArrayLike | None = None,
         **parameters: Any,
     ) -> tuple[Conv2d, Arguments]:
         """Return the convolution of arrays, and the arrays in the order of its program's arguments.
@@ -196,14 +185,12 @@ class Conv2d(WindowOperator, SumOfProducts):
         ----------
         data : int8 array, shape (N, C, H, W)
             Images.
-        kernel : int8 or int16 array, shape (O, C / groups, KH, KW)
-            Filters; those of int16 are wide, at most `vtaops.base.fixed_point.TWO_DIGITS`.
-        bias, multiplier, scales : int32 arrays, shape (O,), optional
+        kernel : int8 array, shape (O, C / groups, KH, KW)
+            Filters.
+        bias, scales : int32 arrays, shape (O,), optional
             One value for each filter.
         residual : int8 array, shape (N, O, OH, OW), optional
             Added before the clip.
-        residual_factor : int array, shape (O,), optional
-            With scales or wide filters: the factors of the residual.
         groups, **parameters
             The fields of this class that the arrays do not determine.
 
@@ -212,7 +199,7 @@ class Conv2d(WindowOperator, SumOfProducts):
         ShapeError
             If ranks, dtypes, channel counts or parameters do not fit.
         """
-        images, (filters, *high) = int8_array("data", data, "NCHW"), filter_digits(kernel)
+        images, filters = int8_array("data", data, "NCHW"), int8_array("kernel", kernel, "OIHW")
         groups = plain(groups)
         require_at_least(1, groups=groups)
         c, expected = images.shape[1], filters.shape[1] * groups
@@ -221,23 +208,23 @@ class Conv2d(WindowOperator, SumOfProducts):
                 f"data has {c} channels (shape {images.shape}), kernel expects {expected} "
                 f"(shape {filters.shape}, groups {groups})"
             )
-        per_channel = {"bias": bias, "multiplier": multiplier, "scales": scales}
+        per_channel = {"bias": bias, "scales": scales}
         op = cls(
             **image_sizes(images, filters),
             in_channels=c,
             out_channels=len(filters),
             groups=groups,
             residual=residual is not None,
-            wide=bool(high),
             **present(per_channel),
             **parameters,
         )
         added: Arguments = () if residual is None else (int8_array("residual", residual, "NCHW"),)
-        if op.residual and op.has_factors:
-            added += factor_digits(op.out_channels, residual_factor, len(op.residual_digits))
-        elif residual_factor is not None:
-            raise ShapeError("residual_factor belongs to a residual with scales or wide filters")
-        return op, (images, filters, *high, *vectors(op.out_channels, per_channel), *added)
+        if op.wide or (op.residual and op.has_factors):
+            raise ShapeError(
+                "wide filters, and a residual with scales, have digits as further arguments: give "
+                "the description and all arrays to Session.run"
+            )
+        return op, (images, filters, *vectors(op.out_channels, per_channel), *added)
 
     # ------------------------------------------------------------------- shapes
 
@@ -250,14 +237,9 @@ class Conv2d(WindowOperator, SumOfProducts):
     def summary(self) -> str:
         extras = f", {self.groups} groups" if self.groups > 1 else ""
         extras += ", wide" if self.wide else ""
-        extras += " * multiplier" if self.multiplier else ""
         extras += " + residual" if self.residual else ""
         image = self._image_text(self.in_channels)
         return f"conv2d {image} -> {self.out_channels}, {self.window.text}{extras}"
-
-    @property
-    def features(self) -> frozenset[Feature]:
-        return frozenset({Feature.MUL} if self.multiplier else ())
 
     @property
     def macs(self) -> int:

@@ -97,7 +97,7 @@ class Elementwise(FinelyScaled):
     other_offset: int = 0
     by_channel: bool = False
     shift: int = 0
-    lowest_shift = -PORTABLE_SHIFT
+    lowest = -PORTABLE_SHIFT
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -38,7 +38,7 @@ from vtaops.machine.layout import bias_layout, vector_layout
 from vtaops.ops.constants import check_scale
 from vtaops.program import Buffer, Role
 
-VECTORS = ("bias", "multiplier", "scales")
+VECTORS = ("bias", "scales")
 """Per-channel operands of stages."""
 
 INT8 = (-128, 127)
@@ -166,21 +166,18 @@ def half_step(shift: int, rounding: Rounding) -> int:
     return 1 << (shift - 1) if rounding == "half_up" and 0 < shift <= PORTABLE_SHIFT else 0
 
 
-def shift_stages(
-    prefix: str, shift: int, rounding: Rounding, zero_point: int = 0
-) -> list[AluStage]:
-    """Return the passes of a shift, and of a zero point; shifts by more than 15 take several.
+def shift_stages(prefix: str, shift: int, rounding: Rounding) -> list[AluStage]:
+    """Return the passes of a shift; shifts by more than 15 take several.
 
     A long shift rounds with ``((x >> (shift - 1)) + 1) >> 1``, which cannot overflow: half its
-    output step exceeds the 16-bit immediate, and may be half the range of int32. A zero point
-    joins the 1, twice.
+    output step exceeds the 16-bit immediate, and may be half the range of int32.
     """
     stages: list[AluStage] = []
-    if (half := half_step(shift, rounding)) and not zero_point:
+    if half := half_step(shift, rounding):
         stages.append(AluStage(f"{prefix}_half", AluOp.ADD, half))
     elif rounding == "half_up" and shift > 0:
         stages += shift_stages(f"{prefix}_pre", shift - 1, "truncate")
-        stages.append(AluStage(f"{prefix}_half", AluOp.ADD, 1 + 2 * zero_point))
+        stages.append(AluStage(f"{prefix}_half", AluOp.ADD, 1))
         shift = 1
     sign = 1 if shift > 0 else -1
     for part in range(0, abs(shift), PORTABLE_SHIFT):
@@ -263,9 +260,9 @@ class Epilogue:
     rounding : "truncate" or "half_up"
         Of the shift.
     zero_point : int
-        int8, added after the shift.
+        int8, added after the shift, with a scale.
     vectors : tuple of str
-        Those of "bias", "multiplier" and "scales" that are arguments, one int32 a channel.
+        Those of "bias" and "scales" that are arguments, one int32 a channel.
     multiplier : int
         16 bits, unsigned, or 24 bits if fine; 0: none.
     constant : int
@@ -312,11 +309,9 @@ class Epilogue:
         check_within("shift", self.shift, range(self.lowest, MAX_SHIFT + 1))
         check_within("fine, without scales,", self.fine, range(1))
         check_within("nudge, without scales,", self.nudge, range(1))
-        rounds = self.shift and self.rounding == "half_up"
-        if self.zero_point and not (rounds and "multiplier" in self.vectors):
+        if self.zero_point:
             raise ShapeError(
-                f"zero_point is {self.zero_point}; without scales, or a multiplier and a shift "
-                "that rounds half up, it is part of the bias"
+                f"zero_point is {self.zero_point}; without scales it is part of the bias"
             )
         if self.constant and self.shift < 0:
             raise ShapeError(
@@ -327,8 +322,6 @@ class Epilogue:
 
     def _check_scale(self) -> None:
         """Check an epilogue with scales; vectors of them have a shift each."""
-        if "multiplier" in self.vectors:
-            raise ShapeError("multiplier and scales exclude each other")
         if self.clip is None:
             raise ShapeError("clip is None; with scales it must be bounds (lo, hi)")
         check_within("fine", self.fine, range(len(BASES)))
@@ -361,8 +354,8 @@ class Epilogue:
 
     @property
     def half(self) -> int:
-        """What packing adds to the bias, for rounding; a multiplier would scale it."""
-        return 0 if "multiplier" in self.vectors else half_step(self.shift, self.rounding)
+        """What packing adds to the bias, for rounding."""
+        return half_step(self.shift, self.rounding)
 
     @property
     def stages(self) -> list[Stage]:
@@ -380,15 +373,16 @@ class Epilogue:
 
     @property
     def _shifted(self) -> list[AluStage]:
-        """The ALU passes of bias, multiplier and shift."""
+        """The ALU passes of bias and shift."""
         if self.constant:
             return offset_stages("res", self.constant, self.shift, self.rounding)
-        biased, multiplied = ("bias" in self.vectors), ("multiplier" in self.vectors)
-        stages = [AluStage("res_bias", AluOp.ADD, None)] if biased else []
-        if multiplied:
-            stages.append(AluStage("res_scaled", AluOp.MUL, None, "multiplier"))
-        rounding = "truncate" if biased and self.half else self.rounding
-        return stages + shift_stages("res", self.shift, rounding, self.zero_point)
+        if "bias" not in self.vectors:
+            return shift_stages("res", self.shift, self.rounding)
+        rounding = "truncate" if self.half else self.rounding
+        return [
+            AluStage("res_bias", AluOp.ADD, None),
+            *shift_stages("res", self.shift, rounding),
+        ]
 
     def buffers(self, channels: int, config: HardwareConfig) -> list[Buffer]:
         """Return the buffers of vectors, or of the row of parameters that all tiles share."""
@@ -399,10 +393,5 @@ class Epilogue:
                 Buffer(name, Role.CONSTANT, (size,), "int32", row, (self.shared[name],) * size)
                 for name in self.stages[0].operands
             ]
-        layouts = {"bias": bias_layout(config, plus=self.half), "multiplier": bias_layout(config)}
-        if self.scaled:
-            layouts = dict.fromkeys(("bias", "scales"), row)
-        return [
-            Buffer(name, Role.PARAMETER, (channels,), "int32", layouts[name])
-            for name in self.vectors
-        ]
+        layout = row if self.scaled else bias_layout(config, plus=self.half)
+        return [Buffer(name, Role.PARAMETER, (channels,), "int32", layout) for name in self.vectors]

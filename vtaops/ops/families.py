@@ -5,9 +5,8 @@ Each operator declares its shapes; what ends it, its family declares.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Padding, Pair, Sides, check_padded, require_at_least
@@ -93,22 +92,17 @@ class EpilogueOperator(Operator):
         super().__post_init__()
         _ = self.epilogue  # checks it
 
-    def _epilogue(self, **scale: Any) -> Epilogue:
-        return Epilogue(
-            shift=self.shift,
-            clip=self.clip,
-            rounding=self.rounding,
-            zero_point=self.zero_point,
-            fine=self.fine,
-            **scale,
-        )
+    @cached_property
+    def epilogue(self) -> Epilogue:
+        names = (f.name for f in fields(Epilogue) if f.name != "residual")
+        return Epilogue(**{name: getattr(self, name) for name in names if hasattr(self, name)})
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class SumOfProducts(EpilogueOperator):
     """Base class of convolutions and matrix products, whose vectors are arguments.
 
-    Vectors (bias, multiplier) have one value per output channel. Packed, they are
+    Vectors have one value per output channel. Packed, they are
     (blocks, batch, block); the second index of a packed result selects the block. With `scales`,
     which need the extension ``post``, vectors are rows of its parameters instead: (blocks, 1,
     block). With `fine` 1..3, which needs the extension ``exact``, each scale holds a 24-bit
@@ -121,7 +115,6 @@ class SumOfProducts(EpilogueOperator):
     bias: bool = False
     scales: bool = False
     fine: int = 0
-    multiplier = False
     weight_bits = 8
 
     def __post_init__(self) -> None:
@@ -137,9 +130,10 @@ class SumOfProducts(EpilogueOperator):
             layout = narrowed(layout, shape, config)
         return Buffer(name, Role.PARAMETER, shape, "int8", layout)
 
-    @cached_property
-    def epilogue(self) -> Epilogue:
-        return self._epilogue(vectors=tuple(name for name in VECTORS if getattr(self, name)))
+    @property
+    def vectors(self) -> tuple[str, ...]:
+        """The per-channel vectors that are arguments."""
+        return tuple(name for name in VECTORS if getattr(self, name))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -149,16 +143,6 @@ class UniformlyScaled(EpilogueOperator):
     multiplier: int = 0
     constant = 0
     nudge = 0
-    lowest_shift = 0
-
-    @cached_property
-    def epilogue(self) -> Epilogue:
-        return self._epilogue(
-            multiplier=self.multiplier,
-            constant=self.constant,
-            nudge=self.nudge,
-            lowest=self.lowest_shift,
-        )
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

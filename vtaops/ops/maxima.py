@@ -111,13 +111,6 @@ class SeparateMaxima:
         return CYCLES * (self.tiles(height, width) + sides + results)
 
     @property
-    def instructions(self) -> int:
-        """Minimum number of instructions for a tile."""
-        rows, columns = len(self.rows.other_taps), len(self.columns.other_taps)
-        entered = (1 + bool(rows)) * (1 + bool(columns))
-        return 2 * entered + self.passes + columns * bool(rows)
-
-    @property
     def passes(self) -> int:
         """ALU passes over the results."""
         return len(self.rows.other_taps) + len(self.columns.other_taps)

@@ -150,9 +150,6 @@ class AvgPool2d(_Pool2d, FinelyScaled):
         Strides; by default the window's size.
     padding : int, (int, int) or (int, int, int, int)
         One number, (height, width), or (top, left, bottom, right).
-    count_include_pad : bool
-        Whether means at the border count the padding; irrelevant without padding. If False, sums
-        are divided by the exact pixel count of each window, which VTA cannot do.
     rounding : "truncate" or "half_up"
         Rounding of the shift.
     clip : (int, int) or None
@@ -173,7 +170,6 @@ class AvgPool2d(_Pool2d, FinelyScaled):
         If a parameter is out of range or the window exceeds the padded image.
     """
 
-    count_include_pad: bool = True
     rounding: Rounding = "half_up"
     division: tuple[int, int] | None = None
     offset: int = 0
@@ -181,8 +177,6 @@ class AvgPool2d(_Pool2d, FinelyScaled):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.multiplier and self.divides:
-            raise ShapeError("one scale divides all windows alike; count_include_pad must be True")
         if not self.multiplier:
             check_within("shift, without a multiplier,", self.shift, range(1))
             check_within("constant, without a multiplier,", self.constant, range(1))
@@ -190,8 +184,8 @@ class AvgPool2d(_Pool2d, FinelyScaled):
             self._check_division()
 
     def _check_division(self) -> None:
-        if self.multiplier or self.divides:
-            raise ShapeError("division and offset belong to a shift of all windows alike")
+        if self.multiplier:
+            raise ShapeError("division and offset belong to a shift, not to a multiplier")
         multiplier, shift = self.factor
         check_within("multiplier of division", multiplier, range(1, 128))
         reach = 128 * self.window.count * multiplier + abs(self.offset) + (1 << shift >> 1)
@@ -216,21 +210,15 @@ class AvgPool2d(_Pool2d, FinelyScaled):
     def summary(self) -> str:
         return f"avg_pool2d {self._image_text(self.channels)}, {self.window.text}"
 
-    @property
-    def divides(self) -> bool:
-        """Whether windows differ in pixel count: no single shift divides by it, so VTA cannot."""
-        return any(self.pads) and not self.count_include_pad
-
     @cached_property
     def epilogue(self) -> Epilogue:
         scaled = super().epilogue
         if self.multiplier:
             return scaled
-        shift = 0 if self.divides else self.factor[1]
-        return replace(scaled, shift=shift, constant=self.offset)
+        return replace(scaled, shift=self.factor[1], constant=self.offset)
 
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
-        factor = 1 if self.divides or self.multiplier else self.factor[0]
+        factor = 1 if self.multiplier else self.factor[0]
         data, res = self.image_buffers(self.channels, self.channels, config)
         scale = scale_buffer("data_scale", factor, config)
         return (data, scale, *self.epilogue.buffers(0, config), res)

@@ -98,9 +98,6 @@ def _sums_of_max_pool2d(op: ops.MaxPool2d, given: Given) -> Array:
 @_sums.register
 def _sums_of_avg_pool2d(op: ops.AvgPool2d, given: Given) -> Array:
     total = over_windows(np.add, given["data"], op.window, 0)
-    if op.divides:
-        counted = over_windows(np.add, np.ones_like(given["data"]), op.window, 0)
-        return np.floor(total / np.maximum(counted, 1) + 0.5 * (op.rounding == "half_up"))
     return total if op.multiplier else total * op.factor[0] + op.offset
 
 
@@ -119,9 +116,7 @@ def _epilogue(op: Operator, sums: Array, given: Given) -> Int8Array:
             return _scaled(sums + end.constant, np.array(end.shared["scales"]), end)
         return _scaled(sums, _by_channel(op, given["scales"]), end)
     acc = _int32(sums)
-    if "multiplier" in given:
-        acc = _int32(acc.astype(np.int64) * _by_channel(op, given["multiplier"]).astype(np.int64))
-    acc = _shifted(acc, end.shift, end.rounding) + np.int32(end.zero_point)
+    acc = _shifted(acc, end.shift, end.rounding)
     if end.residual:
         own = _clipped(acc, end.residual.clip)
         acc = _int32(own + given["residual"] * end.residual.scale)

@@ -61,11 +61,7 @@ def _result(op: Operator, fields: Fields, x: Terms, given: Given) -> Terms:
 
 @_result.register
 def _result_of_weighted(op: SumOfProducts, fields: Fields, x: Terms, given: Given) -> Terms:
-    vectors = {
-        name: _by_channel(op, given[name])
-        for name in ("bias", "multiplier", "scales")
-        if name in given
-    }
+    vectors = {name: _by_channel(op, given[name]) for name in ("bias", "scales") if name in given}
     rounding, bias = op.rounding, vectors.get("bias")
     if bias is not None and len(vectors) == 1 and rounding == "half_up" and 0 < op.shift <= 15:
         # The bias holds half a step of the result; it fits int32, or packing rejects it.
@@ -74,9 +70,7 @@ def _result_of_weighted(op: SumOfProducts, fields: Fields, x: Terms, given: Give
     x = x if bias is None else fields.sum(x, bias)
     if "scales" in vectors:
         return _requantized(op, fields, x, vectors["scales"], -op.fine)
-    if "multiplier" in vectors:
-        x = fields.product_of(x, vectors["multiplier"].spread(x.shape))
-    shifted = _shifted(fields, x, op.shift, rounding, op.zero_point)
+    shifted = _shifted(fields, x, op.shift, rounding)
     return _clipped(op, fields, _with_residual(op, fields, shifted, given))
 
 
@@ -107,18 +101,16 @@ def _by_channel(op: Operator, vector: Terms) -> Terms:
     return vector if gemm else vector.moved(lambda part: part[:, None, None])
 
 
-def _shifted(fields: Fields, x: Terms, shift: int, rounding: str, zero: int = 0) -> Terms:
+def _shifted(fields: Fields, x: Terms, shift: int, rounding: str) -> Terms:
     """Return sums shifted; if the shift is at most 15, the rounding term is part of the sum.
 
-    A longer shift rounds without loss: ``((x >> (shift - 1)) + 1) >> 1``. So does one that a zero
-    point follows, which joins the 1, twice.
+    A longer shift rounds without loss: ``((x >> (shift - 1)) + 1) >> 1``.
     """
     if rounding != "half_up" or shift <= 0:
         return fields.shifted(x, shift)
-    if shift <= 15 and not zero:
+    if shift <= 15:
         return fields.shifted(fields.sum(x, fields.numbers(1 << shift - 1)), shift)
-    added = fields.numbers(1 + 2 * zero)
-    return fields.shifted(fields.sum(fields.shifted(x, shift - 1), added), 1)
+    return fields.shifted(fields.sum(fields.shifted(x, shift - 1), fields.numbers(1)), 1)
 
 
 def _requantized(
@@ -215,8 +207,6 @@ def _sums_of_max_pool2d(op: MaxPool2d, fields: Fields, given: Given) -> Terms:
 
 @_sums.register
 def _sums_of_avg_pool2d(op: AvgPool2d, fields: Fields, given: Given) -> Terms:
-    if op.divides:
-        raise Unknown("means of the real pixels alone are not defined here")
     total = window_sums(fields, given["data"], op.window)
     if op.multiplier:
         return total

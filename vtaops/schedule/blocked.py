@@ -6,7 +6,7 @@ Owns the arithmetic that relates a `Tiling` to scratchpad space. Independent of 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property, singledispatch
+from functools import cached_property, lru_cache, singledispatch
 from typing import Any
 
 import numpy as np
@@ -141,10 +141,10 @@ class BlockedShape:
         POOL steps per output tile.
     separate : SeparateMaxima, optional
         The maxima separated by axis, if they are.
+    whole : bool
+        Whether its kernel cannot be cut, although axes have taps.
     nibbles : int
         1 if two weights share a byte in DRAM: loads take pairs of weight tiles.
-    by_rows : BlockedShape, optional
-        For a transposed convolution whose kernel does not fit: the same work as independent rows.
     """
 
     rows: Axis
@@ -169,16 +169,14 @@ class BlockedShape:
     scaled: int = 0
     parts: int = 1
     maxima: int = 0
+    whole: bool = False
     nibbles: int = 0
     separate: SeparateMaxima | None = None
-    by_rows: BlockedShape | None = None
 
     @property
     def cuts(self) -> tuple[Taps, ...]:
         """The ways to cut the kernel, besides taking it whole, coarsest first."""
-        if self.by_rows:
-            return self.by_rows.cuts
-        if not self.rows.taps or self.rows.cut or self.nibbles:
+        if self.whole or not self.rows.taps or self.rows.cut or self.nibbles:
             return ()
         return ("row", "one") if self.columns.taps else ("row",)
 
@@ -192,8 +190,6 @@ class BlockedShape:
         """
         if taps == "all":
             return self
-        if self.by_rows:
-            return self.by_rows.in_parts(taps)
         if taps not in self.cuts:
             raise ScheduleError(
                 f"tiling taps is {taps!r}; this operator takes {', '.join(('all', *self.cuts))}, "
@@ -282,6 +278,7 @@ class BlockedShape:
 
 
 @checked_call
+@lru_cache(maxsize=1024)
 def blocked_shape(op: ops.Operator, config: HardwareConfig) -> BlockedShape:
     """Return the extents of `op` in tiles of `config`.
 
@@ -371,7 +368,7 @@ def _shape_of_rows(op: RowOperator, config: HardwareConfig) -> BlockedShape:
 @_shape_of.register
 def _shape_of_conv2d_transpose(op: ops.Conv2dTranspose, config: HardwareConfig) -> BlockedShape:
     rows, columns = op.rows, op.columns
-    whole = BlockedShape(
+    return BlockedShape(
         batch=ceil_div(op.batch, config.batch),
         oc=ceil_div(op.out_channels, config.block_out),
         ic=ceil_div(op.in_channels, config.block_in),
@@ -380,16 +377,8 @@ def _shape_of_conv2d_transpose(op: ops.Conv2dTranspose, config: HardwareConfig) 
         taps=rows.taps * rows.stride * columns.taps * columns.stride,
         **_ended(op, config),
         phases=rows.phases * columns.phases,
+        whole=True,
     )
-    # All phases of a large kernel may not fit; an output row needs the weights of one.
-    row = replace(
-        whole,
-        batch=whole.batch * rows.outputs,
-        rows=Axis(1, 1, rows.taps, _REAL * rows.taps, tuple(range(rows.taps))),
-        taps=rows.taps * columns.taps * columns.stride,
-        phases=columns.phases,
-    )
-    return replace(whole, by_rows=row)
 
 
 @_shape_of.register

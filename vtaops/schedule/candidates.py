@@ -222,13 +222,9 @@ def cycle_bound(
         moved = both(inp + out + overhead, wgt)
         transfer = np.maximum(transfer, moved * bus / machine.bandwidth)
     computed: Any = computed_cycles(shape, config, c.ic)
-    if separate := shape.separate:
-        computed = separate.cycles(c.h, c.w) * pixel_tiles * shape.oc
-        instructions = outputs * (separate.instructions + 1)
-        # Passes over one tile fill the gaps between those over another, but are still fetched.
-        compute = computed + instructions * INSTRUCTION_BYTES / bus
-    else:
-        compute = computed + _PER_COMPUTE_INSTRUCTION * instructions
+    if shape.separate:
+        computed = shape.separate.cycles(c.h, c.w) * pixel_tiles * shape.oc
+    compute = computed + _PER_COMPUTE_INSTRUCTION * instructions
 
     pixels = shape.rows.span(c.h) * shape.columns.span(c.w)
     first_inp = blocks * pixels * config.inp.element_bytes / bus

@@ -89,7 +89,6 @@ class OperatorMethods(ABC):
         shift: int = 8,
         clip: Clip = (-128, 127),
         rounding: Rounding = "truncate",
-        multiplier: npt.ArrayLike | None = None,
         residual: npt.ArrayLike | None = None,
         residual_scale: int = 1,
         residual_shift: int = 0,
@@ -97,7 +96,6 @@ class OperatorMethods(ABC):
         scales: npt.ArrayLike | None = None,
         fine: int = 0,
         zero_point: int = 0,
-        residual_factor: npt.ArrayLike | None = None,
         tiling: Tiling | None = None,
     ) -> Int8Array:
         """Convolve: ``int8(clip((conv(data, kernel) + bias) >> shift))``.
@@ -123,9 +121,6 @@ class OperatorMethods(ABC):
             Bounds of the result within int8, ``(0, 127)`` for a ReLU; None stores the low 8 bits.
         rounding : "truncate" or "half_up"
             Rounding of shifts: towards minus infinity, or to nearest with halves upwards.
-        multiplier : int32 array, shape (O,), optional
-            Multiplies the sums, including the bias, before the shift: one scale per channel.
-            Products wrap as int32; needs a device with MUL.
         residual : int8 array, shape (N, O, OH, OW), optional
             Added to the shifted sums before the clip: ``(own + residual * residual_scale) >>
             residual_shift``, where ``own`` is the shifted sum within `residual_clip`.
@@ -140,8 +135,6 @@ class OperatorMethods(ABC):
             extension ``exact``.
         zero_point : int
             With scales: added to the result before the clip.
-        residual_factor : int array, shape (O,), optional
-            With scales: factors of the residual, which is then a term of the sums.
         tiling : Tiling, optional
             Tiling of the operator; by default the best by a bound on cycles. Without one, a first
             layer of few channels uses the columns of its kernel as channels
@@ -375,7 +368,6 @@ class OperatorMethods(ABC):
         *,
         strides: Pair | None = None,
         padding: Padding = 0,
-        count_include_pad: bool = True,
         rounding: Rounding = "half_up",
         clip: Clip = (-128, 127),
         tiling: Tiling | None = None,
@@ -386,8 +378,6 @@ class OperatorMethods(ABC):
         ----------
         data, kernel, strides, padding, tiling
             As for `max_pool2d`.
-        count_include_pad : bool
-            Whether means at the border count the padding.
         rounding : "truncate" or "half_up"
             Rounding of the means.
         clip : (int, int) or None

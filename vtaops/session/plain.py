@@ -217,16 +217,8 @@ def _sums_of_max_pool2d(op: ops.MaxPool2d, given: Given, shape: tuple[int, ...])
 @_sums.register
 def _sums_of_avg_pool2d(op: ops.AvgPool2d, given: Given, shape: tuple[int, ...]) -> Lane:
     total = _over_windows(op, given, shape, te.sum, 0)
-    if not op.divides:
-        factor = 1 if op.multiplier else op.factor[0]
-        return lambda *index: total(*index) * factor
-
-    def mean(b: Expr, c: Expr, y: Expr, x: Expr) -> Expr:
-        count = tirx.max(_pixels(op, 0, y) * _pixels(op, 1, x), 1)
-        half = op.rounding == "half_up"
-        return tirx.floordiv((1 + half) * total(b, c, y, x) + half * count, (1 + half) * count)
-
-    return mean
+    factor = 1 if op.multiplier else op.factor[0]
+    return lambda *index: total(*index) * factor
 
 
 def _over_windows(
@@ -241,13 +233,6 @@ def _over_windows(
 
     total: Lane = te.compute(shape, lane, name="total")
     return total
-
-
-def _pixels(op: ops.AvgPool2d, axis: int, position: Expr) -> Expr:
-    """Return a window's number of image pixels along an axis."""
-    first = position * op.window.strides[axis] - op.pads[axis]
-    last = tirx.min(first + op.window.kernel[axis], (op.height, op.width)[axis])
-    return tirx.max(last - tirx.max(first, 0), 0)
 
 
 # ---------------------------------------------------------------------------- schedules

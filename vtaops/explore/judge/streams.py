@@ -14,7 +14,6 @@ import numpy as np
 
 from vtaops.base.errors import VTAError
 from vtaops.lowering.linking.link import link, whole
-from vtaops.lowering.linking.tokens import FLAGS
 from vtaops.lowering.operation import Fragment, Operation
 from vtaops.lowering.options import DEFAULT_OPTIONS
 from vtaops.machine.accesses import OFF
@@ -27,11 +26,12 @@ from vtaops.machine.isa import (
     MemoryInstruction,
     Post,
 )
+from vtaops.machine.text import TOKENS
 from vtaops.program import OperatorRecord, Program
 
 Stream = list[Operation]
 
-_NO_TOKENS: dict[str, Any] = dict.fromkeys(FLAGS, 0)
+_NO_TOKENS: dict[str, Any] = dict.fromkeys(TOKENS, 0)
 
 
 def operations_of(program: Program) -> Stream:

@@ -7,24 +7,22 @@ tiles (padding, skipped tiles) determine which iterations are needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from operator import mul
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from vtaops.base.errors import ScheduleError
 from vtaops.base.frozen import frozen
-from vtaops.lowering.emission.context import Context, Memo, picker
+from vtaops.lowering.emission.context import Context, Iterations, Memo
 from vtaops.lowering.emission.instructions import loop_fields, operation_of, roles
 from vtaops.lowering.emission.microcode import AffineLoop, Strides, kernels
-from vtaops.lowering.emission.padding import Mask, boxes
+from vtaops.lowering.emission.padding import Mask, Padding, boxes
 from vtaops.lowering.operation import Elements, Operation, Shift
-from vtaops.lowering.tree.expressions import Expression, Values
-from vtaops.lowering.tree.nodes import CallNest, TileOperand, grid_of
+from vtaops.lowering.tree.expressions import Values
+from vtaops.lowering.tree.nodes import CallNest, TileOperand
 from vtaops.machine.config import WINDOW_TILES, Extension
 from vtaops.machine.isa import Alu, AluOp
 from vtaops.schedule.calls import POOL_CALL, PRODUCT_CALLS, RESET_CALL, WINDOW_CALL
@@ -35,6 +33,14 @@ class IterationBox:
     """The iterations of a nest to execute: one range per loop. Equal ones are one object."""
 
     spans: tuple[range, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Needed:
+    """The iterations to execute, and the accumulators of those that read padding alone."""
+
+    parts: list[IterationBox]
+    skipped: Elements
 
 
 class Computation:
@@ -48,14 +54,12 @@ class Computation:
         self._context = context
         self._addresses = context.addresses
         self._micro_op_depth = context.options.depth(context.config)
-        self._points = grid_of(leaf.loops)
-        own = self._points.keys()
+        self._iterations = Iterations(leaf.loops, leaf.guards)
         self._every = IterationBox(tuple(range(loop.extent) for loop in leaf.loops))
-        self._guards = [(guard, picker(_outer_names([guard], own))) for guard in leaf.guards]
-        """The guards, each with the outer loops that it uses."""
-        offsets = (operand.offset for operand in leaf.operands)
-        self._point = picker(_outer_names(offsets, own))
+        self._point = self._iterations.picker(operand.offset for operand in leaf.operands)
         """What of the outer loops the operands depend on."""
+        self._read = [context.addresses.root(o.buffer.name) for o in leaf.operands[1:]]
+        """The buffers whose padding the operands that are read have."""
         self._known = Memo()
 
     def emit(self, values: Values, thread: int) -> Iterable[Operation]:
@@ -78,22 +82,43 @@ class Computation:
         if self._addresses.continues(filled.buffer.name, thread, values):
             for part in parts:
                 positions = self._positions(filled, part, values)
-                self._context.padding.refill(filled.buffer.name, thread, positions)
+                self._context.paddings.refill(filled.buffer.name, thread, positions)
         else:
             self._addresses.fill(filled.buffer.name, thread)
-            self._context.padding.begin(filled.buffer.name, thread)
+            self._context.paddings.begin(filled.buffer.name, thread)
 
     # --------------------------------------------------------------- needed iterations
 
     def _needed(self, values: Values, thread: int) -> list[IterationBox]:
-        """Return the iterations that no guard excludes and that read no padding, in boxes."""
-        needed = held = self._held(values)
-        for operand in self._leaf.operands[1:]:
-            unread = self._unread(operand, held, values, thread)
-            if unread is not None:
-                needed = needed & ~unread
-        key = needed.shape, needed.tobytes()
-        return self._known.once(key, list, self._parts(needed))
+        """Return the iterations that no guard excludes and that read no padding, in boxes.
+
+        The accumulators of the others are skipped in turn.
+        """
+        paddings, dst = self._context.paddings, self._leaf.dst.buffer.name
+        read = [paddings.of(root, thread) for root in self._read]
+        key = self._iterations.decided(values), self._point(values), *read
+        needed: _Needed = self._known.once(key, self._divided, values, read)
+        if needed.skipped.size:
+            known, size = paddings.of(dst, thread), self._addresses.tiles[dst].size
+            more = self._known.once((needed, known), Padding.also, known, needed.skipped, size)
+            paddings.begin(dst, thread, more)
+        return needed.parts
+
+    def _divided(self, values: Values, paddings: list[Padding | None]) -> _Needed:
+        """Divide the iterations for the padding in each operand."""
+        needed: Mask = self._held(values)
+        held = needed
+        skipped = np.zeros(0, np.int64)
+        for operand, padding in zip(self._leaf.operands[1:], paddings, strict=True):
+            if padding is None:
+                continue
+            unread = self._unread(operand, padding.mask, values)
+            if not padding.zeros and self._multiplies(operand):
+                positions = self._positions(self._leaf.dst, self._every, values)
+                written, left_out = np.broadcast_arrays(positions, unread & held)
+                skipped = written[left_out]
+            needed = needed & ~unread
+        return _Needed([*self._parts(needed)], skipped)
 
     def _held(self, values: Values) -> Mask:
         """Return the iterations that no guard excludes.
@@ -101,8 +126,8 @@ class Computation:
         An axis of extent 1 stands for a loop that does not matter.
         """
         held = np.ones((1,) * len(self._leaf.loops), np.bool_)
-        for guard, point in self._guards:
-            held = held & self._known.once((guard, point(values)), self._evaluate, guard, values)
+        for guard in self._leaf.guards:
+            held = held & self._iterations.evaluate(guard, values)
         return held
 
     def _parts(self, needed: Mask) -> Iterator[IterationBox]:
@@ -110,36 +135,20 @@ class Computation:
             spans = zip(self._every.spans, part, needed.shape, strict=True)
             yield self._box(s if extent == 1 else p for s, p, extent in spans)
 
-    def _unread(self, operand: TileOperand, held: Mask, values: Values, thread: int) -> Mask | None:
+    def _multiplies(self, operand: TileOperand) -> bool:
+        """Whether an operand is the input of products."""
+        return operand.buffer.scratchpad == "inp" and self._leaf.call in PRODUCT_CALLS
+
+    def _unread(self, operand: TileOperand, padded: Mask, values: Values) -> Mask:
         """Return the iterations whose operand is skipped, or padding that adds nothing."""
-        name = self._addresses.root(operand.buffer.name)  # in-place stages keep what is skipped
-        padded = self._context.padding.of(name, thread)
-        if padded is None:
-            return None
         positions = self._positions(operand, self._every, values)
+        window = self._multiplies(operand) and self._leaf.call == WINDOW_CALL
         # Iterations that a guard excludes may lie beyond the tile; their result is ignored.
-        unread = padded.take(positions, mode="clip")
-        if operand.buffer.scratchpad != "inp" or self._leaf.call not in PRODUCT_CALLS:
-            return unread
-        for tile in range(1, WINDOW_TILES if self._leaf.call == WINDOW_CALL else 1):
-            unread = unread & padded.take(positions + tile, mode="clip")
-        if name not in self._context.padding.zeros:
-            dst = self._leaf.operands[0]
-            positions = self._positions(dst, self._every, values)
-            written, skipped = np.broadcast_arrays(positions, unread & held)
-            size = self._addresses.tiles[dst.buffer.name].size
-            self._context.padding.mark(dst.buffer.name, thread, written[skipped], size)
+        tiles = (positions + tile for tile in range(WINDOW_TILES if window else 1))
+        unread: Mask = np.all([padded.take(places, mode="clip") for places in tiles], axis=0)
         return unread
 
     # ---------------------------------------------------------------------- evaluation
-
-    def _evaluate(self, expression: Expression, values: Values) -> npt.NDArray[Any]:
-        """Evaluate an expression over all iterations.
-
-        Axes of loops that it does not use have extent 1.
-        """
-        values_at = np.asarray(expression({**values, **self._points}))
-        return values_at.reshape((1,) * (len(self._points) - values_at.ndim) + values_at.shape)
 
     def _positions(self, operand: TileOperand, box: IterationBox, values: Values) -> Elements:
         """Return an operand's positions within its tile over the iterations of a box."""
@@ -151,23 +160,24 @@ class Computation:
     ) -> Elements:
         """Return positions over some iterations; offsets are evaluated once for all of them."""
         key = (operand.offset, self._point(values))
-        tiles = self._known.once(key, self._evaluate, operand.offset, values)
+        tiles = self._known.once(key, self._iterations.evaluate, operand.offset, values)
         own = zip(spans, tiles.shape, strict=True)
         part = tiles[tuple(slice(s.start, s.stop) if n > 1 else slice(1) for s, n in own)]
         return self._addresses.tiles[operand.buffer.name].place(part)
 
     def _at(self, tiles: Shift, box: IterationBox, values: Values) -> list[Operation]:
         """Return the operations of a box for tiles (dst, src, wgt) at these addresses."""
-        operations: list[Operation] = []
-        cut: list[IterationBox] = self._known.once(box, list, self._cut(box, values))
-        for regular in cut:
-            key = regular, self._point(values)
-            for plain in self._known.once(key, self._emitted, regular, values):
-                operations.append(plain.moved(tiles))
-        return operations
+        key = "templates", box, self._point(values)
+        plain = self._known.once(key, self._templates, box, values)
+        return [operation.moved(tiles) for operation in plain]
+
+    def _templates(self, box: IterationBox, values: Values) -> list[Operation]:
+        """Return the operations of a box, with elements relative to the starts of tiles."""
+        parts = self._cut(box, values)
+        return [operation for part in parts for operation in self._emitted(part, values)]
 
     def _emitted(self, box: IterationBox, values: Values) -> list[Operation]:
-        """Return the operations of a box, with elements relative to the starts of tiles."""
+        """Return the operations of a box in which all operands move by equal steps."""
         self._check_in_place(box, values)
         affine = [self._affine(operand, box, values) for operand in self._roles]
         (dst, dst_steps), (src, src_steps), (wgt, wgt_steps) = affine
@@ -257,8 +267,3 @@ class Computation:
                 f"VTA's loops add constants"
             )
         return base, strides
-
-
-def _outer_names(expressions: Iterable[Expression], own: Set[str]) -> list[str]:
-    """Return the loops that expressions use, except those of the nest, `own`."""
-    return sorted({name for expression in expressions for name in expression.names} - own)

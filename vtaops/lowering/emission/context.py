@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from vtaops.lowering.emission.padding import PaddingMasks
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.lowering.emission.padding import Paddings
 from vtaops.lowering.emission.scratchpads import Addresses
 from vtaops.lowering.options import LoweringOptions
-from vtaops.lowering.tree.expressions import Values
+from vtaops.lowering.tree.expressions import Expression, Values
+from vtaops.lowering.tree.nodes import Loop, grid_of
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import Buffer
 
@@ -32,9 +36,45 @@ class Memo:
         return value
 
 
-def picker(names: Sequence[str]) -> Callable[[Values], Hashable]:
+def picker(names: Iterable[str]) -> Callable[[Values], Hashable]:
     """Return a function that picks the values of some loops, as a key."""
-    return itemgetter(*names) if names else lambda values: ()
+    own = sorted(names)
+    return itemgetter(*own) if own else lambda values: ()
+
+
+class Iterations:
+    """The iterations of a nest, over which expressions are evaluated.
+
+    Parameters
+    ----------
+    loops : sequence of Loop
+        The loops of the nest.
+    deciding : iterable of Expression
+        Those whose values say what the nest does.
+    """
+
+    def __init__(self, loops: Sequence[Loop], deciding: Iterable[Expression]) -> None:
+        self._points = grid_of(loops)
+        self._deciding = [(e, self.picker([e]), dict[Hashable, bytes]()) for e in deciding]
+
+    def picker(self, expressions: Iterable[Expression]) -> Callable[[Values], Hashable]:
+        """Return a function that picks the values of the outer loops that expressions use."""
+        return picker({name for e in expressions for name in e.names} - self._points.keys())
+
+    def evaluate(self, expression: Expression, values: Values) -> npt.NDArray[Any]:
+        """Evaluate an expression over all iterations; other loops' axes have extent 1."""
+        found = np.asarray(expression({**values, **self._points}))
+        return found.reshape((1,) * (len(self._points) - found.ndim) + found.shape)
+
+    def decided(self, values: Values) -> tuple[bytes, ...]:
+        """Return what the expressions say for the current values of the outer loops, as a key."""
+        found = []
+        for expression, pick, known in self._deciding:
+            point = pick(values)
+            if point not in known:
+                known[point] = self.evaluate(expression, values).tobytes()
+            found.append(known[point])
+        return (*found,)
 
 
 @dataclass(frozen=True)
@@ -55,7 +95,7 @@ class Context:
         Those that the operator both stores and loads.
     pass_after_reset : bool
         Whether the ALU adds 0 to every reset accumulator.
-    padding : PaddingMasks
+    paddings : Paddings
         Padding of the current tiles that is unwritten, or zeros. Copies record it; computation
         skips products with it.
     """
@@ -66,4 +106,4 @@ class Context:
     buffers: tuple[Buffer, ...]
     changing: frozenset[str]
     pass_after_reset: bool
-    padding: PaddingMasks = field(default_factory=PaddingMasks)
+    paddings: Paddings = field(default_factory=Paddings)

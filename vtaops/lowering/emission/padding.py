@@ -12,6 +12,7 @@ An accumulator whose only product would read a skipped input is skipped in turn.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -20,39 +21,45 @@ import numpy.typing as npt
 Mask = npt.NDArray[np.bool_]
 
 
-class PaddingMasks:
+@dataclass(frozen=True, eq=False)
+class Padding:
+    """Skipped elements of a tile; an object, not a value, that many tiles share."""
+
+    mask: Mask
+    zeros: bool = False
+    """Whether a LOAD writes them."""
+
+    @staticmethod
+    def also(known: Padding | None, positions: npt.NDArray[np.int64], size: int) -> Padding:
+        """Return the padding of a tile of `size` elements of which more are skipped."""
+        mask = np.zeros(size, np.bool_) if known is None else known.mask.copy()
+        mask[positions] = True
+        return Padding(mask)
+
+
+class Paddings:
     """Skipped elements of each buffer's current tile, for each virtual thread."""
 
     def __init__(self) -> None:
-        self._masks: dict[tuple[str, int], Mask] = {}
-        self.zeros: set[str] = set()
-        """The buffers of which a LOAD wrote such elements."""
+        self._known: dict[tuple[str, int], Padding | None] = {}
+        self.zeros = False
+        """Whether a LOAD wrote such elements."""
 
-    def begin(self, buffer: str, thread: int, mask: Mask | None = None) -> None:
-        """Begin a tile whose elements in `mask` (positions within the tile) are skipped, if any."""
-        if mask is not None and mask.size:
-            self._masks[buffer, thread] = mask
-        else:
-            self._masks.pop((buffer, thread), None)
+    def begin(self, buffer: str, thread: int, padding: Padding | None = None) -> None:
+        """Begin a tile of which some elements are skipped."""
+        self._known[buffer, thread] = padding
+        self.zeros |= padding is not None and padding.zeros
 
     def refill(self, buffer: str, thread: int, positions: npt.NDArray[np.int64]) -> None:
         """Begin a piece of the current tile: its elements are skipped no longer."""
-        known = self._masks.get((buffer, thread))
-        if known is not None:
-            self._masks[buffer, thread] = mask = known.copy()
+        if known := self.of(buffer, thread):
+            mask = known.mask.copy()
             mask[positions] = False
+            self._known[buffer, thread] = Padding(mask)
 
-    def of(self, buffer: str, thread: int) -> Mask | None:
+    def of(self, buffer: str, thread: int) -> Padding | None:
         """Return the skipped elements of the current tile, or None."""
-        return self._masks.get((buffer, thread))
-
-    def mark(self, buffer: str, thread: int, positions: npt.NDArray[np.int64], size: int) -> None:
-        """Add skipped elements to a tile of `size` elements."""
-        if positions.size:
-            known = self._masks.get((buffer, thread))  # may be shared by many tiles
-            mask = np.zeros(size, np.bool_) if known is None else known.copy()
-            mask[positions] = True
-            self._masks[buffer, thread] = mask
+        return self._known.get((buffer, thread))
 
 
 def boxes(mask: Mask) -> Iterator[tuple[range, ...]]:

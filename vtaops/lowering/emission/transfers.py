@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from vtaops.base.errors import ScheduleError
 from vtaops.lowering.copies import SKIP, ZERO, BlockTransfer, Grid, cover
-from vtaops.lowering.emission.context import Context, Memo, picker
+from vtaops.lowering.emission.context import Context, Iterations, Memo
 from vtaops.lowering.emission.images import extents_of, placed
-from vtaops.lowering.emission.padding import Mask
+from vtaops.lowering.emission.padding import Padding
 from vtaops.lowering.emission.scratchpads import ROWS
 from vtaops.lowering.operation import Operation
 from vtaops.lowering.options import Extents, Strides
 from vtaops.lowering.tree.expressions import Expression, Values
-from vtaops.lowering.tree.nodes import CopyNest, grid_of
+from vtaops.lowering.tree.nodes import CopyNest
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Gemm, Load, MemoryInstruction, Store
 from vtaops.program import NO_BUFFER
@@ -30,14 +30,9 @@ class TileCopy:
         self._context = context
         self._addresses = context.addresses
         self._memory = _memory(leaf)
-        self._origin = dict.fromkeys((loop.name for loop in leaf.loops), 0)
         inside = () if leaf.inside is None else (leaf.inside,)
-        self._deciding = [
-            (e, picker(sorted(e.names - self._origin.keys())))
-            for e in (*inside, *leaf.guards, leaf.on_chip.offset)
-        ]
-        """What decides what is copied, and its place on chip, with the values that it uses."""
-        self._points = grid_of(leaf.loops)
+        deciding = (*inside, *leaf.guards, leaf.on_chip.offset)
+        self._iterations = Iterations(leaf.loops, deciding)
         self._pads = _writes_padding(leaf)
         self._changes = bool(leaf.read & context.changing) or (
             leaf.loads and context.addresses.is_overwritten(leaf.dst.buffer.name)
@@ -50,40 +45,45 @@ class TileCopy:
             self._narrow = buffer.layout.nibbles
             strides = dict(context.options.strides).get(buffer.name)
             self._part = strides and (extents_of(buffer), strides)
+            offset, origin = leaf.dram.offset, dict.fromkeys(leaf.dram.offset.names, 0)
+            self._first = int(offset(origin))
+            outer = offset.names - {loop.name for loop in leaf.loops}
+            self._steps = {n: int(offset({**origin, n: 1})) - self._first for n in outer}
+            """If the offset is affine, what one iteration of each outer loop adds to it."""
         self._known = Memo()
 
-    def emit(self, values: Values, thread: int) -> Iterator[Operation]:
-        """Yield the instructions for the current values of the outer loops."""
+    def emit(self, values: Values, thread: int) -> list[Operation]:
+        """Return the instructions for the current values of the outer loops."""
         on_chip = self._leaf.on_chip.buffer
         copy, shift = self._copy(values)
         content = (self._number, copy.content, shift)
         if self._leaf.loads and not self._begin_tile(copy, content, thread):
-            return
+            return []
         base = self._addresses.base(on_chip.name, thread) + copy.start
         base += ROWS.get(on_chip.scratchpad, 0)
+        begin = shift if self._narrow else 0  # of pairs of tiles
+        moves = self._known.once((copy, base, begin), self._moves, copy, base, begin)
+        return [move.behind(shift - begin) for move in moves]
+
+    def _moves(self, copy: _Copy, base: int, shift: int) -> list[Operation]:
+        """Return the instructions of a copy to or from tiles at `base`."""
         kind = Load if self._leaf.loads else Store
-        # The same accesses, of other tiles of the tensor.
-        alike: dict[BlockTransfer, Operation] = self._known.once((copy, base), dict)
+        moves = []
         for access in copy.accesses:
             sram, dram = base + access.sram_base, access.dram_base + shift
             if access.y_size:
                 instruction = kind(0, 0, 0, 0, self._memory, sram, dram, *access[2:])
                 if self._narrow:
                     instruction = _of_nibbles(instruction)
-                if access not in alike:
-                    alike[access] = Operation(instruction, relocation=self._number)
-                like = alike[access]
-                yield like.having(instruction=instruction, reach=like.reach)
+                moves.append(Operation(instruction, relocation=self._number))
             elif self._memory != Memory.INP:  # some hardware has no LOAD without rows
-                yield _reset(sram, access.x_size)
+                moves.append(_reset(sram, access.x_size))
+        return moves
 
     def _begin_tile(self, copy: _Copy, content: Hashable, thread: int) -> bool:
         """Begin a loaded tile; return False if its content is still resident."""
         name = self._leaf.dst.buffer.name
-        if copy.padding is not None:
-            self._context.padding.begin(name, thread, copy.padding)
-            if self._pads and copy.padding.size:
-                self._context.padding.zeros.add(name)
+        self._context.paddings.begin(name, thread, copy.padding)
         # The operator's own stores may have changed DRAM since the last load, and accumulators
         # that the ALU modified in place no longer hold the loaded values.
         return self._addresses.fill(name, thread, None if self._changes else content)
@@ -98,21 +98,12 @@ class TileCopy:
         if dram is None or not dram.offset.affine:
             copy = self._evaluated(values)
             return copy, copy.lowest or 0
-        first = int(dram.offset({**values, **self._origin}))
+        first = self._first + sum([step * values[name] for name, step in self._steps.items()])
         period, step = _period(*self._part) if self._part else (1, 1)
         turn, phase = divmod(first, period)
-        key = (phase, *self._decided(values))
+        key = phase, *self._iterations.decided(values)
         copy, at = self._known.once(key, lambda: (self._evaluated(values), turn))
         return copy, 0 if copy.lowest is None else copy.lowest + (turn - at) * step
-
-    def _decided(self, values: Values) -> Iterator[bytes]:
-        for expression, pick in self._deciding:
-            key = expression, pick(values)
-            yield self._known.once(key, lambda e: self._over_loops(e, values).tobytes(), expression)
-
-    def _over_loops(self, expression: Expression, values: Values) -> Grid:
-        """Evaluate an expression for all iterations, along the axes of loops that it uses."""
-        return np.asarray(expression({**values, **self._points}))
 
     def _evaluated(self, values: Values) -> _Copy:
         """Evaluate a copy for the current values of the outer loops."""
@@ -130,8 +121,8 @@ class TileCopy:
         pads = inputs or (leaf.loads and bool((grid == ZERO).any()))
         return _Copy(grid.tobytes(), start, lowest, self._cover(grid, pads), padding)
 
-    def _padding_of(self, grid: Grid, start: int) -> Mask:
-        """Return a mask of the padding in a tile whose products are skipped."""
+    def _padding_of(self, grid: Grid, start: int) -> Padding | None:
+        """Return the padding in a tile whose products are skipped."""
         mask = np.zeros(self._addresses.tiles[self._leaf.dst.buffer.name].size, np.bool_)
         if self._context.options.skip_padding or not self._pads:
             mask[start : start + grid.size] = (grid == ZERO).ravel()
@@ -140,7 +131,7 @@ class TileCopy:
                 if access.y_size == 0:
                     first = start + access.sram_base
                     mask[first : first + access.x_size] = True
-        return mask if mask.any() else mask[:0]
+        return Padding(mask, self._pads) if mask.any() else None
 
     def _grid(self, values: Values) -> tuple[Grid, int]:
         """Return the DRAM element of each element of a tile, and the first copied element."""
@@ -148,7 +139,7 @@ class TileCopy:
         shape = tuple(loop.extent for loop in leaf.loops)
 
         def evaluated(expression: Expression) -> Grid:
-            return np.broadcast_to(self._over_loops(expression, values), shape)
+            return np.broadcast_to(self._iterations.evaluate(expression, values), shape)
 
         elements = evaluated(leaf.on_chip.offset)
         places = self._addresses.tiles[leaf.on_chip.buffer.name].place(elements).ravel()
@@ -191,7 +182,7 @@ class _Copy:
         Lowest DRAM element, the origin of `accesses`; None if nothing is copied.
     accesses : list of BlockTransfer
         The DMA accesses.
-    padding : Mask or None
+    padding : Padding or None
         Padding of a loaded tile, if relevant.
     """
 
@@ -199,7 +190,7 @@ class _Copy:
     start: int
     lowest: int | None
     accesses: list[BlockTransfer]
-    padding: Mask | None
+    padding: Padding | None
 
 
 def _period(extents: Extents, strides: Strides) -> tuple[int, int]:

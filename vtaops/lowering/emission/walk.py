@@ -50,7 +50,7 @@ def walk(
         context = Context(config, options, addresses, buffers, changing, pass_after_reset)
         operations: list[Operation] = []
         _Walk(context, operations).run(tree.body, {}, None)
-        left_out = context.padding.zeros and not options.skip_padding
+        left_out = context.paddings.zeros and not options.skip_padding
         if not left_out or options.alu_passes:
             break
     return operations

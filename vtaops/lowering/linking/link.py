@@ -25,8 +25,6 @@ from vtaops.machine.config import Extension, HardwareConfig, Memory
 from vtaops.machine.isa import Alu, Encoding, Gemm, Load, Post
 from vtaops.program import Buffer, OperatorRecord, Program, Role
 
-_WRITTEN = (Role.OUTPUT, Role.SCRATCH)
-
 
 @dataclass(frozen=True)
 class BufferSlice:

@@ -1,4 +1,4 @@
-"""The order of a program's operations, and what moves between them: what `link` does in C++.
+"""The order of a program's operations, and its tokens: what `link` does in C++.
 
 Three rewrites of all operations (``sim/uses/turns.hpp`` and ``forward.hpp``), with these constants.
 
@@ -20,6 +20,22 @@ than its predecessor.
 memory has not been overwritten in between, the load reads it directly: one tile per cycle, no port
 traffic. Stores without remaining readers are removed. It works on the final order of operations and
 is correct for any tilings; tilings for turns are chosen so that it finds much.
+
+Then **tokens** (``conflicts.hpp``), in one walk in program order. An instruction must wait for the
+last earlier one of another unit that touches a common element, if one of the two writes it (RAW,
+WAR, WAW); a token from that one is inserted unless program order and earlier tokens already imply
+the order. For each unit, a vector clock holds the latest instruction of every unit that it has
+waited for, directly or transitively, so the check is one comparison.
+
+This is exact: instructions of one unit execute in order, so waiting for the last conflicting one
+covers all earlier ones. It is minimal: an order that a token enforces ends at the instruction that
+pops it, and every token inserted later ends later, so none can make an earlier one redundant. It
+cannot deadlock: every token is pushed by an instruction that precedes its pop in program order.
+
+A queue holds 255 tokens. A unit that has pushed many, of which it knows none to be popped, waits
+for the last pop of them: many small tiles, each in a place of its own, order nothing else. The load
+and store units are not neighbours; a dependence between them (operators chained through DRAM) is
+relayed by a no-operation on the compute unit.
 """
 
 from __future__ import annotations

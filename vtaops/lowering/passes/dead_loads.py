@@ -5,21 +5,23 @@ If products with padding are skipped, all products of a weight or input tile may
 
 from __future__ import annotations
 
+from itertools import compress
+
+import numpy as np
+
+import vtaops._uses as _uses
 from vtaops.lowering.operation import Operation
-from vtaops.lowering.passes.uses import Followed, Uses
+from vtaops.lowering.passes.uses import Followed
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Load
 
 
 def without_dead_loads(operations: list[Operation]) -> list[Operation]:
     """Drop the loads of inputs and weights that nothing reads."""
-    followed = [Followed.IF_READ if _loads_operand(o) else Followed.ALWAYS for o in operations]
-    read = Uses(operations).read_later(followed).tolist()
-    return [
-        operation
-        for operation, is_read, way in zip(operations, read, followed, strict=True)
-        if is_read or way is Followed.ALWAYS
-    ]
+    loads = np.array([_loads_operand(operation) for operation in operations], np.bool_)
+    followed = np.where(loads, int(Followed.IF_READ), int(Followed.ALWAYS))
+    read = _uses.Uses(operations).read_later(followed)
+    return [*compress(operations, (read | ~loads).tolist())]
 
 
 def _loads_operand(operation: Operation) -> bool:

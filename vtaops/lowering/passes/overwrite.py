@@ -15,15 +15,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+import vtaops._uses as _uses
 from vtaops.lowering.operation import Elements, Operation
-from vtaops.lowering.passes.uses import Uses, mask_of
+from vtaops.lowering.passes.uses import Flags, mask_of
 from vtaops.machine.accesses import distinct, in_runs, loop_steps
-from vtaops.machine.config import LEAST, Extension, HardwareConfig
+from vtaops.machine.config import LEAST, Extension, HardwareConfig, Memory
 from vtaops.machine.isa import Alu, AluOp, Gemm, Pool
 
-Mask = npt.NDArray[np.bool_]
 Parts = dict[int, list[Operation]]
 """Replacements of operations, by their place in the program."""
 
@@ -51,7 +50,7 @@ class _Resets:
 
     def __init__(self, operations: list[Operation], config: HardwareConfig) -> None:
         self._operations, self._config = operations, config
-        self._uses = Uses(operations)
+        self._uses = _uses.Uses(operations)
         self._parts: Parts = {place: [operation] for place, operation in enumerate(operations)}
         self._ends = {kind: _ends(operations, kind) for kind in (Gemm, Pool)}
         self._divided: dict[Operation, Division] = {}
@@ -73,9 +72,9 @@ class _Resets:
         first = self._first_products(pending, dropped[-1] + 1, kind)
         return {} if first is None else {**first, **{own: [] for own in dropped}}
 
-    def _least_added(self, reset: int, pending: Mask) -> int | None:
+    def _least_added(self, reset: int, pending: Flags) -> int | None:
         """Return the place of the addition of a value at or below every int8 to `pending`."""
-        place = self._uses.touching(pending, reset + 1, len(self._operations))
+        place = self._touching(pending, reset + 1, len(self._operations))
         if place == len(self._operations):
             return None
         operation = self._operations[place]
@@ -83,7 +82,7 @@ class _Resets:
         adds = isinstance(i, Alu) and i.alu_op == AluOp.ADD and i.use_imm and i.imm <= LEAST
         return place if adds and np.array_equal(operation.written, written) else None
 
-    def _first_products(self, pending: Mask, begin: int, kind: type[Product]) -> Parts | None:
+    def _first_products(self, pending: Flags, begin: int, kind: type[Product]) -> Parts | None:
         """Return replacements for the products, from `begin`, that first reach `pending`.
 
         None if something else reaches one of the accumulators first, or nothing does.
@@ -91,11 +90,11 @@ class _Resets:
         replacements: Parts = {}
         place = begin
         while pending.any():
-            place = self._uses.touching(pending, place, len(self._operations))
+            place = self._touching(pending, place, len(self._operations))
             end, group = self._ends[kind][place], list[int]()
             while place < end:
                 group.append(place)
-                place = self._uses.touching(pending, place + 1, end)
+                place = self._touching(pending, place + 1, end)
             # Something else comes first, or a product already split for another reset.
             if not group or any(len(self._parts[own]) > 1 for own in group):
                 return None
@@ -105,7 +104,7 @@ class _Resets:
             replacements.update(replacement)
         return replacements
 
-    def _overwriting(self, group: list[int], pending: Mask) -> Parts | None:
+    def _overwriting(self, group: list[int], pending: Flags) -> Parts | None:
         """Reorder a group of products: steps that reach `pending` come first and overwrite.
 
         Removes them from `pending`.
@@ -117,12 +116,17 @@ class _Resets:
             heads += head
             for operation in head:
                 pending[operation.written] = False
-        if any(self._uses.touching(pending, own, own + 1) == own for own in group):
+        if any(self._touching(pending, own, own + 1) == own for own in group):
             return None
         parts[group[0]] = [*heads, *parts[group[0]]]
         return parts
 
-    def _halves(self, place: int, pending: Mask) -> Division:
+    def _touching(self, accumulators: Flags, begin: int, end: int) -> int:
+        """Return the place of the first of some operations that accesses one of these, or `end`."""
+        place: int = self._uses.touching(int(Memory.ACC), accumulators, begin, end)
+        return place
+
+    def _halves(self, place: int, pending: Flags) -> Division:
         """Return the steps of a product that can overwrite, if all is `pending`, and the others."""
         operation = self._operations[place]
         if not pending[operation.written].all():

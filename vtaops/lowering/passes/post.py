@@ -16,14 +16,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+import vtaops._uses as _uses
 from vtaops.base.errors import ScheduleError
 from vtaops.base.fixed_point import MAX_SHIFT
 from vtaops.lowering.operation import Elements, Operation
-from vtaops.lowering.passes.uses import Followed, Uses, mask_of
+from vtaops.lowering.passes.uses import Flags, Followed, mask_of
 from vtaops.machine.accesses import OFF
-from vtaops.machine.config import HardwareConfig
+from vtaops.machine.config import HardwareConfig, Memory
 from vtaops.machine.isa import Alu, AluOp, LoopInstruction, Post, Store
 
 
@@ -51,12 +51,12 @@ class _Fold:
         self.operations = operations
         self.parts: dict[int, list[Operation]] = {}
         self.dropped = np.zeros(len(operations), np.bool_)
-        self.uses = uses = Uses(operations)
+        self.uses = _uses.Uses(operations)
         self.depth = depth
         self.known: dict[tuple[object, ...], list[Operation] | None] = {}
         """What `_parts` returns for templates, by its arguments: equal tiles share work."""
-        ways = (Followed.ALWAYS, Followed.NEVER)
-        self.read = uses.read_later([ways[is_store] for is_store in _stores(operations)])
+        followed = np.where(_stores(operations), int(Followed.NEVER), int(Followed.ALWAYS))
+        self.read = self.uses.read_later(followed)
         """Whether anything but a store reads a result."""
 
     def result(self) -> list[Operation]:
@@ -101,11 +101,9 @@ class _Fold:
 
         The sum wraps in the ALU, but not in POST; other sums are far from the limit.
         """
-        writers = self.uses.writers(mask_of(elements, self.depth), end, self.dropped)
-        if writers is None:
-            return False
-        instruction = self.operations[writers[1]].instruction
-        return isinstance(instruction, Alu) and instruction.alu_op == AluOp.MUL
+        _, last = self._writers(mask_of(elements, self.depth), end)
+        i = self.operations[last].instruction
+        return last >= 0 and isinstance(i, Alu) and i.alu_op == AluOp.MUL
 
     def _take(self, chain: _Chain) -> None:
         """Make the last writers of the accumulators post-process, or else a placeholder itself."""
@@ -123,13 +121,13 @@ class _Fold:
         Includes writers in between, so that the setting changes rarely.
         """
         inside = mask_of(chain.elements, self.depth)
-        writers = self.uses.writers(inside, chain.places[0], self.dropped)
-        if writers is None:
+        first, _ = self._writers(inside, chain.places[0])
+        if first < 0:
             return None
-        found = [*self._touching(chain.elements, writers[0], chain.places[0])]
+        found = [*self._touching(chain.elements, first, chain.places[0])]
         return found if all(self._may_process(k, inside) for k in found) else None
 
-    def _may_process(self, place: int, inside: npt.NDArray[np.bool_]) -> bool:
+    def _may_process(self, place: int, inside: Flags) -> bool:
         """Whether an operation can post-process all its results, which must be `inside`."""
         operation, i = self.operations[place], self.operations[place].instruction
         free = place not in self.parts and isinstance(i, LoopInstruction) and not i.reset
@@ -165,7 +163,7 @@ class _Fold:
         """
         places = np.flatnonzero(~self.dropped).tolist()
         kept = [self.operations[place] for place in places]
-        stored = Uses(kept).last_writers(_stores(kept))
+        stored = _uses.Uses(kept).last_writers(_stores(kept).astype(np.int64))
         result: list[Operation] = []
         now = OFF
         for place, operation, is_stored in zip(places, kept, stored.tolist(), strict=True):
@@ -179,10 +177,15 @@ class _Fold:
                 result.append(part)
         return result if now == OFF else [*result, Operation(OFF)]
 
+    def _writers(self, accumulators: Flags, end: int) -> tuple[int, int]:
+        """Return the first and last place of the last writers before `end`; -1 if one has none."""
+        found: tuple[int, int] = self.uses.writers(int(Memory.ACC), accumulators, end, self.dropped)
+        return found
+
     def _touching(self, elements: Elements, k: int, end: int) -> Iterator[int]:
         """Yield the places ``k .. end - 1`` of operations that touch some accumulators."""
         mask = mask_of(elements, self.depth)
-        while (k := self.uses.touching(mask, k, end)) < end:
+        while (k := self.uses.touching(int(Memory.ACC), mask, k, end)) < end:
             if not self.dropped[k]:
                 yield k
             k += 1
@@ -191,8 +194,8 @@ class _Fold:
 # -------------------------------------------------------------------------------- rows
 
 
-def _stores(operations: list[Operation]) -> list[bool]:
-    return [isinstance(operation.instruction, Store) for operation in operations]
+def _stores(operations: list[Operation]) -> Flags:
+    return np.array([isinstance(o.instruction, Store) for o in operations], np.bool_)
 
 
 def _parts(

@@ -12,7 +12,7 @@ from functools import singledispatch
 from types import MappingProxyType
 
 from vtaops import ops
-from vtaops.base.errors import ScheduleError, UnsupportedError
+from vtaops.base.errors import ScheduleError
 from vtaops.base.shapes import ceil_div
 from vtaops.lowering.tree.builder import Computed, TreeBuilder, call, nested, reset
 from vtaops.lowering.tree.indices import ZERO, Index, Span, TiledAxis, TileTensor, within
@@ -36,8 +36,6 @@ def build_tree(op: Operator, config: HardwareConfig, tiling: Tiling) -> Tree:
     ------
     ScheduleError
         If operators of its kind have no schedule.
-    UnsupportedError
-        If VTA has no instructions for it.
     """
     raise ScheduleError(f"VTA has no schedule for {type(op).__name__}")
 
@@ -130,12 +128,6 @@ class _Image(TreeBuilder):
         self.apart = tiling.taps != "all", tiling.taps == "one"
         self.spans = self.oc, self.y, self.x
         self.place = [Index.of(self.batch), self.oc.position, self.y.position, self.x.position]
-
-    def divided(self, taps: Sequence[Span]) -> tuple[list[Span], list[Loop]]:
-        """Return the taps of one step, and the loops over those that are in steps apart."""
-        each = [*zip(taps, self.apart, strict=True)]
-        inner = [tap for tap, apart in each if not apart]
-        return inner, [tap.loop for tap, apart in each if apart]
 
     def load_image(
         self, channels: Span, rows: _Pixels, columns: _Pixels, padding: int = 0
@@ -255,7 +247,9 @@ class _Convolution(_Image):
         channels, read = self._channels()
         load_data, data = self.load_image(channels, self._rows, self._columns)
         dy, dx = self._taps
-        inner, outside = self.divided(self._taps)
+        each = [*zip(self._taps, self.apart, strict=True)]
+        inner = [tap for tap, apart in each if not apart]
+        outside = [tap.loop for tap, apart in each if apart]
         pixel = data.at(read, self._rows.read, self._columns.read)
         order = [self.oc, self.y, self._ic, *inner, self.x]
         self.loaded, found = [data], {}
@@ -312,10 +306,6 @@ class _Phased:
         The pixels of the result.
     phases : Phases
         How they read those of the image.
-    count : int
-        The phases of a tile, which share its pixels and weights.
-    apart : bool
-        Whether a step reads the pixels and weights of one tap.
 
     Attributes
     ----------
@@ -329,8 +319,8 @@ class _Phased:
         What a step loads of the image, and of the kernel.
     """
 
-    def __init__(self, name: str, axis: TiledAxis, phases: Phases, count: int, apart: bool) -> None:
-        stride, before = phases.stride, phases.before
+    def __init__(self, name: str, axis: TiledAxis, phases: Phases) -> None:
+        count, stride, before = phases.phases, phases.stride, phases.before
         self.phase, self.tap = Span(f"{name}_phase", count), Span(f"{name}_tap", phases.taps)
         self.step = Span(f"{name}_step", ceil_div(axis.extent, count))
         self.result = self.step.inside * count + self.phase.inside
@@ -339,8 +329,8 @@ class _Phased:
         self.guards = (
             (position // count).below(axis.limit // count) if whole else position.below(axis.limit)
         )
-        earlier = 0 if apart else phases.taps - 1  # pixels before that of the first tap
-        first = (axis.begin + before) // stride - phases.lowest - (tap if apart else earlier)
+        earlier = phases.taps - 1  # pixels before that of the first tap
+        first = (axis.begin + before) // stride - phases.lowest - earlier
         extent = (axis.extent - 1 + before) // stride - before // stride + 1 + earlier
         span = Span(name, extent, first, phases.span)
         read = (position + before) // stride - phases.lowest - tap
@@ -349,23 +339,22 @@ class _Phased:
         crosses = before % stride + count > stride
         first = ZERO if crosses else (axis.begin + before) % stride
         extent = (stride if crosses else count) + earlier * stride
-        first += tap * stride if apart else ZERO
         read = (position + before) % stride + tap * stride
         span = Span(f"{name}_weight", extent, first)
         self.weights = _Pixels(span, span.position, read - first)
 
 
 class _Transposed(_Image):
-    """A transposed convolution: with the kernel in parts, a tile is one row, of one phase."""
+    """A transposed convolution: all phases of some pixels are one tile."""
 
     def __init__(self, op: ops.Conv2dTranspose, config: HardwareConfig, tiling: Tiling) -> None:
-        counts = op.rows.phases if tiling.taps == "all" else 1, op.columns.phases
+        counts = op.rows.phases, op.columns.phases
         blocks = (ceil_div(n, config.block_in) for n in (op.out_channels, op.in_channels))
         super().__init__(op, config, tiling, next(blocks), counts)
         self._ic = self.cut_sum("ic", next(blocks))
         self._kernel = op.window.kernel
-        self._rows = _Phased("row", self.y, op.rows, counts[0], self.apart[0])
-        self._columns = _Phased("column", self.x, op.columns, counts[1], self.apart[1])
+        self._rows = _Phased("row", self.y, op.rows)
+        self._columns = _Phased("column", self.x, op.columns)
 
     def sums(self) -> Computed:
         """Return the convolution, step by step."""
@@ -381,8 +370,7 @@ class _Transposed(_Image):
         )
         self.loaded = [data, kernel]
         result = self.accumulators("res_conv")
-        inner, outside = self.divided([rows.tap, columns.tap])
-        order = [rows.phase, columns.phase, oc, ic, *inner, rows.step, columns.step]
+        order = [rows.phase, columns.phase, oc, ic, rows.tap, columns.tap, rows.step, columns.step]
         gemm = call(
             GEMM_CALL,
             order,
@@ -391,7 +379,7 @@ class _Transposed(_Image):
             kernel.at(oc.inside, ic.inside, rows.weights.read, columns.weights.read),
         )
         gemm = replace(gemm, guards=(*gemm.guards, *rows.guards, *columns.guards))
-        steps = nested([ic.tiles, *outside], [load_data, load_kernel, gemm])
+        steps = nested([ic.tiles], [load_data, load_kernel, gemm])
         return [reset(result), *steps], result
 
 
@@ -446,11 +434,6 @@ class _Elementwise(TreeBuilder):
 
 @build_tree.register
 def _tree_of_avg_pool2d(op: ops.AvgPool2d, config: HardwareConfig, tiling: Tiling) -> Tree:
-    if op.divides:
-        raise UnsupportedError(
-            "avg_pool2d with padding and count_include_pad=False divides border pixels by "
-            "other numbers than inner ones; VTA shifts all of a tile alike"
-        )
     tiles = _Pool(op, config, tiling)
     return tiles.tree(tiles.sums(tiling.taps != "all"), {})
 

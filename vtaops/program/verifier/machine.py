@@ -57,8 +57,9 @@ class Machine:
         self._pinned = dict.fromkeys(Memory, 0)
         self._micro_ops = _MicroOps(self._program)
         self._operands: dict[tuple[object, ...], list[_Operand]] = {}
-        self._post = isa.Post()
-        self._parameters: dict[tuple[object, ...], Reads] = {}
+        self._posts: dict[isa.Post, dict[tuple[int, int], Reads]] = {}
+        """For each setting of the post-processing, the parameters that loops read."""
+        self._set(isa.Post())
         element = [self._config.dram_element_bytes(memory) for memory in Memory]
         granule = min(element[m] for m in Memory if m != Memory.UOP)
         self._scales = [nbytes // granule for nbytes in element]
@@ -72,9 +73,13 @@ class Machine:
             if isinstance(i, isa.LoopInstruction):
                 self._loop(step, i)
             elif isinstance(i, isa.Post):
-                self._post = i
+                self._set(i)
             elif isinstance(i, isa.MemoryInstruction) and i.x_size:
                 self._move(step, i, relocation)
+
+    def _set(self, post: isa.Post) -> None:
+        """Set the post-processing."""
+        self._post, self._parameters = post, self._posts.setdefault(post, {})
 
     def check_outputs(self) -> None:
         """Check that every OUTPUT buffer is stored completely."""
@@ -186,7 +191,7 @@ class Machine:
         post = self._post
         if not post.enable:
             return []
-        key = post, i.iter_out, i.iter_in
+        key = i.iter_out, i.iter_in
         if key in self._parameters:
             return self._parameters[key]
         reads: Reads = []
