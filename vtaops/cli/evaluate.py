@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from typer import Option
 
-from vtaops.base.errors import ArgumentError, raising
-from vtaops.base.files import read_file
+from vtaops.base.errors import ArgumentError
 from vtaops.base.shapes import Array
 from vtaops.cli import options
 from vtaops.cli.networks import compiled_model, rounded
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from vtaops.graph import Tensor
     from vtaops.model import Model
     from vtaops.quantization.datasets import Dataset
-    from vtaops.quantization.evaluation import Runs, Task
+    from vtaops.quantization.evaluation import Classes, Runs
     from vtaops.quantization.samples import Sample
 
 
@@ -36,8 +35,7 @@ def evaluate(
         Path,
         Option(
             help="A folder with a folder of pictures for each class; an .npz file with an array "
-            "for each input and `labels`, numbers or texts; a .json file in the format of COCO "
-            "beside its pictures."
+            "for each input and `labels`."
         ),
     ],
     against: Annotated[
@@ -51,16 +49,11 @@ def evaluate(
     config: options.ConfigOrOwn = None,
     mean: options.Mean = None,
     std: options.Std = None,
-    alphabet: Annotated[
-        Path | None,
-        Option(help="Text file with the characters of classes 1, 2 ..., one a line: text is read."),
-    ] = None,
     samples: options.Samples = None,
 ) -> None:
     """Tell how often a quantised model is right, and how often it agrees with the float model.
 
-    It runs on fsim, exact to the bit. Boxes count by F1 at an intersection over union of 0.5,
-    texts if they are equal.
+    It runs on fsim, exact to the bit.
 
     Example: vtaops evaluate model.vtam --data photos --against model.onnx -o worst.html
     """
@@ -71,9 +64,7 @@ def evaluate(
     shapes = {tensor.name: tensor.shape for tensor in network.graph.inputs}
     dataset = load_dataset(data, shapes, options.read_preparation(mean, std))
     dataset = dataset.drawn(samples or len(dataset.cases))
-    with raising(ArgumentError, f"cannot read {alphabet}", OSError, UnicodeDecodeError):
-        letters = None if alphabet is None else read_file(alphabet).decode().splitlines()
-    task = task_of(network, dataset, data, alphabet=letters)
+    task = task_of(dataset)
     with options.progress_bar(f"evaluate {model.name}"):
         evaluation = judged(runs(network), exact_runs(against, network), dataset, task)
     if output is not None:
@@ -81,25 +72,11 @@ def evaluate(
     options.show(evaluation.as_dict(), str(evaluation))
 
 
-def task_of(
-    model: Model,
-    data: Dataset,
-    source: Path,
-    *,
-    alphabet: Sequence[str] | None = None,
-) -> Task:
-    """Return what the outputs of a model mean, as its data tell."""
-    from vtaops.quantization.evaluation import Boxes, Classes, Text
+def task_of(data: Dataset) -> Classes:
+    """Return what the outputs of a model mean, as the labels of its data tell."""
+    from vtaops.quantization.evaluation import Classes
 
-    if alphabet is not None:
-        return Text(alphabet)
-    if isinstance(data.cases[0].label, str):
-        raise ArgumentError(f"the labels of {source} are texts; name its characters by --alphabet")
-    if source.suffix != ".json":
-        return Classes(int(np.size(data.cases[0].label)))
-    (shape,) = (tensor.shape for tensor in model.graph.inputs)
-    across = shape[1:3] if shape[-1] in (1, 3) else shape[2:]
-    return Boxes((across[1], across[0]))
+    return Classes(int(np.size(data.cases[0].label)))
 
 
 def runs(model: Model) -> Runs:

@@ -64,7 +64,7 @@ def start(
         Option(
             help="Its inputs: a folder with a folder of pictures for each class; an .npz file "
             "with an array for each input and, if known, `labels`; a folder of pictures, .npy or "
-            ".npz files; a .json file in the format of COCO beside its pictures."
+            ".npz files."
         ),
     ] = None,
     random_data: Annotated[
@@ -442,7 +442,7 @@ def _evaluate(
     with options.step(*words, "-o", files.worst) as command:
         found.commands.append(command)
         exact = exact_runs(against, found.model)
-        task = task_of(found.model, cases, data)
+        task = task_of(cases)
         found.accuracy = evaluate(runs(found.model), exact, cases, task)
         worst = render("worst.html", name=files.compiled.name, evaluation=found.accuracy)
         write_text(files.worst, worst)
