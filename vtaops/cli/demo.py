@@ -51,7 +51,7 @@ def demo(
         write_story(teller, "Once upon a time", config=config, tokens=100, no_prove=True)
         return
     from vtaops.cli import app
-    from vtaops.quantization.devices import QuantizationTarget
+    from vtaops.network.compile import target_of
     from vtaops.quantization.pictures import Preparation
 
     carried = data_directory("examples/glyphs")
@@ -67,7 +67,7 @@ def demo(
     write_arrays(image, np.save, images[:1])
     write_arrays(labelled, np.savez_compressed, image=images, labels=samples["labels"])
 
-    scales = QuantizationTarget(config).scales
+    scales = "free" if target_of(config, None).scales else "pow2"
     other = [] if config == NETWORK_CONFIG else ["--config", config]
     for words in (
         ("quantize", network, "--calibration", inputs, "-o", quantized, "--scales", scales),

@@ -326,23 +326,12 @@ def _require_some_on_vta(found: Findings) -> None:
 
 
 def _quantize(found: Findings, files: _Files, cases: Dataset | None) -> None:
-    """Quantise for the device, if it is not.
-
-    Raises
-    ------
-    ModelError
-        If there are too few samples.
-    """
+    """Quantise for the device, if it is not."""
     from vtaops.quantization import run_quantization
 
     if found.quantised or cases is None:
         files.quantized = files.model
         return
-    if len(cases.cases) < 2:
-        raise ModelError(
-            "there is one sample; quantisation calibrates with some and judges with others: give "
-            f"at least two, better {CALIBRATING}"
-        )
     if not found.random:
         samples = [case.read() for case in cases.drawn(_calibrating(found.plan)).cases]
         arrays = {name: np.stack([sample[name] for sample in samples]) for name in found.shapes}

@@ -21,8 +21,14 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from vtaops.base.errors import VTAError
 from vtaops.graph import Graph, Node, Tensor
 from vtaops.graph import operators as ops
+from vtaops.graph.onnx_files import ModelProto
+from vtaops.network.compile import as_graph
+from vtaops.network.legalize import legalize
+from vtaops.network.plan import plan
+from vtaops.network.target import Target
 from vtaops.quantization.disjoint_sets import DisjointSets
 
 _COMPUTES = (
@@ -62,17 +68,17 @@ class _Group:
         return bool(users) and users <= {*names}
 
 
-def floats(graph: Graph, on_vta: Collection[str]) -> Floats:
-    """Return what stays float of a network whose graph has pairs everywhere.
+def float_parts(model: ModelProto, target: Target) -> Floats:
+    """Return what of a network stays float, given its file with pairs everywhere.
 
-    Parameters
-    ----------
-    graph
-        The graph that the hardware executes.
-    on_vta
-        The names of the nodes that VTA executes; without any, nothing changes.
+    Nothing, if the file cannot be imported: `compile_model` will say why.
     """
-    return _Search(graph, on_vta).run() if on_vta else Floats()
+    try:
+        legal = legalize(as_graph(model), target)
+        on_vta = {row.name for row in plan(legal, target).rows if row.where == "vta"}
+    except VTAError:
+        return Floats()
+    return _Search(legal.graph, on_vta).run() if on_vta else Floats()
 
 
 class _Search:
