@@ -440,8 +440,7 @@ def quantize(
         bool,
         Option(
             "--worst",
-            help="Also list the ten tensors whose rounding costs the outputs most, and what would "
-            "help.",
+            help="Also list the ten tensors whose rounding costs the outputs most.",
         ),
     ] = False,
 ) -> None:
@@ -481,13 +480,7 @@ def quantize(
         "recipe": str(done.recipe),
     }
     if worst:
-        columns = {
-            "tensor": "",
-            "operator": "",
-            "costs dB": ".1f",
-            "steps": ".0f",
-            "would help": "",
-        }
+        columns = {"tensor": "", "operator": "", "costs dB": ".1f"}
         title = "Tensors whose rounding costs the outputs most"
         tables.append(list_table(title, columns, map(astuple, costly)))
         data["worst"] = [asdict(cost) for cost in costly]
