@@ -266,12 +266,21 @@ def run_quantization(
         LEAST_GAIN if config is None else 0.0,
         weight_bits,
     )
-    done = quantizer.chosen()
-    if float_nodes is None:
-        done = relieved(done, judges, partial(quantizer.quantized, done.recipe))
-    changed = changed_outputs(floats, done.prepared, kept[0])
-    changed += departures(done.corrected, done.model, kept[0])
-    return _told(replace(done, departures=changed))
+    first = quantizer.quantized(quantizer.start)
+    done = _checked(floats, first)
+    if not done.departures:
+        best = quantizer.chosen(first)
+        if float_nodes is None:
+            best = relieved(best, judges, partial(quantizer.quantized, best.recipe))
+        done = done if best is first else _checked(floats, best)
+    return _told(done)
+
+
+def _checked(floats: ModelProto, done: Quantization) -> Quantization:
+    """Hold a file against the user's float model."""
+    changed = changed_outputs(floats, done.prepared, done.samples[0])
+    changed += departures(done.corrected, done.model, done.samples[0])
+    return replace(done, departures=changed)
 
 
 def _held_out(samples: list[Sample]) -> tuple[list[Sample], list[Sample]]:
@@ -418,9 +427,8 @@ class _Quantizer:
             model, observed.model, corrected, self.samples, recipe, observed.equalized
         )
 
-    def chosen(self) -> Quantization:
-        """Quantise by the first recipe, or a better one: each option on top of the best so far."""
-        done = self.quantized(self.start)
+    def chosen(self, done: Quantization) -> Quantization:
+        """Return what is quantised, or better: with each option on top of the best so far."""
         kept = worst_output(done, self.judges)
         for option, most in self.tried.items():
             if kept < most:
