@@ -239,41 +239,52 @@ def run_quantization(
 
     `options` are the fields of `Recipe` that are given; one that is None, or missing, is chosen.
     """
+    target, scales = _target(config, scales, weight_bits)
+    floats, samples = _load(model, calibration, shapes, preparation, fixed or {})
+    prepared = prepare(floats)
+    kept, judges = (samples, samples) if config is None else _held_out(samples)
+    left = given_floats(prepared, float_nodes or ()) | choose_masks(prepared, kept)
+    start, tried = _recipes(options, scales, weight_bits, searched=config is not None)
+    free = scales == "free"
+    quantizer = _Quantizer(prepared, kept, judges, free, target, left, start, tried, weight_bits)
+    done = _checked(floats, quantizer.quantized(start))
+    if not done.departures:
+        best = quantizer.chosen(done)
+        if float_nodes is None:
+            best = relieved(best, judges, partial(quantizer.quantized, best.recipe))
+        done = done if best is done else _checked(floats, best)
+    return _told(done)
+
+
+def _target(config: Any, scales: Scales | None, bits: int) -> tuple[Target, Scales]:
+    """Return the device and the scales, those that it supports unless others are given."""
     if scales not in (None, *get_args(Scales)):
         raise ModelError(f"scales are 'pow2' or 'free', not {scales!r}")
     target = target_of(config if config is not None else DEVICES.get(scales), None)
     scales = scales or ("free" if target.scales else "pow2")
-    if weight_bits not in ((4, 8) if scales == "free" else (8,)):
+    if bits not in ((4, 8) if scales == "free" else (8,)):
         raise ModelError(
-            f"weight_bits is {weight_bits}; weights have 8 bits, or with free scales 4 (scales are "
+            f"weight_bits is {bits}; weights have 8 bits, or with free scales 4 (scales are "
             f"{scales!r})"
         )
-    floats, samples = _load(model, calibration, shapes, preparation, fixed or {})
-    prepared = prepare(floats)
+    return target, scales
+
+
+def _recipes(
+    options: Mapping[str, bool | None], scales: Scales, bits: int, *, searched: bool
+) -> tuple[Recipe, dict[str, float]]:
+    """Return the first recipe, and the options to try, each with the dB from which not."""
     given = {name: value for name, value in options.items() if value is not None}
-    start = {"zero_points": scales == "free", "learned_rounding": weight_bits < 8, **given}
-    tried = TRIED if config is None else dict.fromkeys(asdict(Recipe(**start)), math.inf)
-    kept, judges = (samples, samples) if config is None else _held_out(samples)
-    quantizer = _Quantizer(
-        prepared,
-        kept,
-        judges,
-        scales == "free",
-        target,
-        given_floats(prepared, float_nodes or ()) | choose_masks(prepared, kept),
-        Recipe(**start),
-        {option: most for option, most in tried.items() if option not in given},
-        LEAST_GAIN if config is None else 0.0,
-        weight_bits,
-    )
-    first = quantizer.quantized(quantizer.start)
-    done = _checked(floats, first)
-    if not done.departures:
-        best = quantizer.chosen(first)
-        if float_nodes is None:
-            best = relieved(best, judges, partial(quantizer.quantized, best.recipe))
-        done = done if best is first else _checked(floats, best)
-    return _told(done)
+    default = {"zero_points": scales == "free", "learned_rounding": bits < 8}
+    start = Recipe(**{**default, **given})
+    tried = dict.fromkeys(asdict(start), math.inf) if searched else TRIED
+    return start, {option: most for option, most in tried.items() if option not in given}
+
+
+def _held_out(samples: list[Sample]) -> tuple[list[Sample], list[Sample]]:
+    """Return the samples that calibrate, and every fourth, which judges; few do both."""
+    judges = samples[3::4]
+    return [s for i, s in enumerate(samples) if i % 4 < 3], judges or samples
 
 
 def _checked(floats: ModelProto, done: Quantization) -> Quantization:
@@ -350,8 +361,6 @@ class _Quantizer:
         Results that stay float.
     start, tried
         The first recipe, and the options that are tried, each with the dB from which it is not.
-    least_gain
-        The gain in dB of the worst output for which one is taken.
     bits
         Of the weights of products.
     """
@@ -364,11 +373,14 @@ class _Quantizer:
     given: frozenset[str]
     start: Recipe
     tried: Mapping[str, float]
-    least_gain: float
     bits: int
 
     def __post_init__(self) -> None:
         self.observed, self.placed = cache(self._observed), cache(self._placed)
+
+    def may_take(self, option: str) -> bool:
+        """Return whether a recipe may have an option."""
+        return option in self.tried or getattr(self.start, option)
 
     def _observed(self, equalization: bool) -> _Observed:
         """Equalise the model, if asked to, and observe it."""
@@ -379,9 +391,8 @@ class _Quantizer:
         constants = initializers(model)
         floats = [n for n, kind in input_dtypes(model).items() if kind == np.float32]
         names = [*floats, *float_tensors(model)]
-        options = {name for name, taken in asdict(self.start).items() if taken} | {*self.tried}
-        convolutions = correctable(model, constants) if "bias_correction" in options else []
-        layers = learnable(model, constants) if "learned_rounding" in options else []
+        convolutions = correctable(model, constants) if self.may_take("bias_correction") else []
+        layers = learnable(model, constants) if self.may_take("learned_rounding") else []
         ranges = Ranges(names)
         errors = SquaredErrors([] if self.free else names)
         channels = Channels({node.input[0] for node in convolutions})
@@ -430,11 +441,12 @@ class _Quantizer:
     def chosen(self, done: Quantization) -> Quantization:
         """Return what is quantised, or better: with each option on top of the best so far."""
         kept = worst_output(done, self.judges)
+        least = LEAST_GAIN if self.judges is self.samples else 0.0
         for option, most in self.tried.items():
             if kept < most:
                 taken = getattr(done.recipe, option)
                 changed = self.quantized(replace(done.recipe, **{option: not taken}))
-                if (decibels := worst_output(changed, self.judges)) > kept + self.least_gain:
+                if (decibels := worst_output(changed, self.judges)) > kept + least:
                     done, kept = changed, decibels
         return done
 

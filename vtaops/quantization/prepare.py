@@ -92,17 +92,20 @@ NEUTRAL = {"Add": 0, "Mul": 1}
 
 def _unchanged(graph: Rewriting, node: NodeProto) -> str | None:
     """Return the input that the result is: of ``x + 0``, ``x * 1``, or a choice that is decided."""
-    names, constants = [*node.input], graph.constants
+    if node.op_type == "Where" and node.input[0] not in graph.constants:
+        return _softmax_behind(graph.tensors, *node.input)
+    same = (n for n in _taken(node, graph.constants) if n in graph.shapes)
+    return next((n for n in same if graph.shapes[n] == graph.shapes.get(node.output[0])), None)
+
+
+def _taken(node: NodeProto, constants: Arrays) -> list[str]:
+    """Return the inputs whose elements a node takes as they are, maybe for more of them."""
+    names: list[str] = [*node.input]
     if node.op_type in NEUTRAL:
-        idle, pairs = NEUTRAL[node.op_type], (names, names[::-1])
-        same = [n for n, c in pairs if c in constants and (constants[c] == idle).all()]
-    elif names[0] not in constants:
-        return _softmax_behind(graph.tensors, *names)
-    else:
-        chosen = constants[names[0]]
-        same = names[1:2] if chosen.all() else [] if chosen.any() else names[2:]
-    known = (n for n in same if n in graph.shapes)
-    return next((n for n in known if graph.shapes[n] == graph.shapes.get(node.output[0])), None)
+        pairs, idle = (names, names[::-1]), NEUTRAL[node.op_type]
+        return [n for n, c in pairs if c in constants and (constants[c] == idle).all()]
+    chosen = constants[names[0]]
+    return names[1:2] if chosen.all() else [] if chosen.any() else names[2:]
 
 
 def _softmax_behind(tensors: Connections, test: str, _: str, result: str) -> str | None:
@@ -159,12 +162,11 @@ def _gemm(graph: Rewriting, node: NodeProto) -> Nodes | None:
     attrs, (result,) = attributes(node), node.output
     data, weight, term = [*node.input, ""][:3]
     alpha, beta = attrs.pop("alpha", 1.0), attrs.pop("beta", 1.0) if term else 1.0
-    if any(f != 1 and n not in graph.constants for n, f in ((weight, alpha), (term, beta))):
-        return None
-    if alpha != 1:
-        weight = graph.store(f"{result}:weight", graph.constants[weight] * np.float32(alpha))
-    if beta != 1:
-        term = graph.store(f"{result}:bias", graph.constants[term] * np.float32(beta))
+    for name, factor in ((weight, alpha), (term, beta)):
+        if factor != 1 and name not in graph.constants:
+            return None
+    weight = _scaled(graph, weight, alpha, f"{result}:weight")
+    term = _scaled(graph, term, beta, f"{result}:bias")
     row = _row(graph.constants, weight, term, bool(attrs.get("transB", 0)))
     if row is not None:
         term = graph.store(f"{result}:bias", row)
@@ -174,6 +176,11 @@ def _gemm(graph: Rewriting, node: NodeProto) -> Nodes | None:
     alone = f"{result}:scaled"
     product = make_node("Gemm", [data, weight], [alone], name=node.name, **attrs)
     return [product, make_node("Add", [alone, term], [result])]
+
+
+def _scaled(graph: Rewriting, name: str, factor: float, new: str) -> str:
+    """Return the name of a constant times a factor."""
+    return name if factor == 1 else graph.store(new, graph.constants[name] * np.float32(factor))
 
 
 def _row(constants: Arrays, weight: str, term: str, transposed: bool) -> Array | None:

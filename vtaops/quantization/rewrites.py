@@ -86,15 +86,20 @@ def _product(graph: Rewriting, node: NodeProto) -> tuple[NodeProto | None, str]:
     """Return the product of matrices that begins with a node, and its result as an image."""
     if node.op_type == "MatMul":
         return (node, node.output[0]) if node.input[1] in graph.constants else (None, "")
-    product = graph.tensors.only_reader(node.output[0])
-    back = product and graph.tensors.only_reader(product.output[0])
-    if product is None or back is None or (product.op_type, back.op_type) != ("Gemm", "Reshape"):
+    product = _next(graph, node, "Gemm")
+    back = _next(graph, product, "Reshape") if product else None
+    if product is None or back is None or not {*product.input[1:]} <= graph.constants.keys():
         return None, ""
-    constant = {*product.input[1:]} <= graph.constants.keys()
     before, after = (graph.shapes.get(n, ()) for n in (node.input[0], back.output[0]))
     alike = len(before) == len(after) == 4 and before[:3] == after[:3]
-    fits = constant and alike and not attributes(product).get("transA")
+    fits = alike and not attributes(product).get("transA")
     return (product, back.output[0]) if fits else (None, "")
+
+
+def _next(graph: Rewriting, node: NodeProto, kind: str) -> NodeProto | None:
+    """Return the only node, of a kind, that reads what another one makes; None if none does."""
+    reader = graph.tensors.only_reader(node.output[0])
+    return reader if reader is not None and reader.op_type == kind else None
 
 
 def _turned(graph: Rewriting, node: NodeProto, result: str) -> Nodes:
@@ -155,12 +160,11 @@ def response_norm(graph: Rewriting, node: NodeProto) -> Nodes | None:
     if scaled is None or norm is None or norm.op_type != "ReduceL2":
         return None
     epsilon, data = _epsilon(graph, node.input[1], norm), norm.input[0]
-    shape, reduced = (graph.shapes.get(n, ()) for n in (data, norm.output[0]))
-    axis = [a for a in (1, 3) if reduced == tuple(np.where(np.arange(4) == a, shape, 1))][:1]
-    if len(shape) != 4 or not axis or data not in scaled.input or not np.isfinite(epsilon):
+    shape, axis = graph.shapes.get(data, ()), _channels(graph, norm)
+    if axis is None or data not in scaled.input or not np.isfinite(epsilon):
         return None
     graph.done.add(scaled.output[0])
-    channels = shape[axis[0]]
+    channels = shape[axis]
     least = max(epsilon, SMALLEST) / math.sqrt(math.prod(shape) / channels)
     constants = {
         "half": 0.5,
@@ -170,10 +174,17 @@ def response_norm(graph: Rewriting, node: NodeProto) -> Nodes | None:
         "mean_bias": [least],
         "inverses_weight": np.ones((channels, 1, 1, 1)),
     }
-    if axis == [1]:
+    if axis == 1:
         names = {"image": data, "scaled": scaled.output[0]}
         return graph.written(_CHANNELS_FIRST, scaled, constants, **names)
     return graph.written(_CHANNELS_LAST, scaled, constants, whole=data)
+
+
+def _channels(graph: Rewriting, norm: NodeProto) -> int | None:
+    """Return the axis that L2 norms leave of one image; None if it is not that of channels."""
+    whole, reduced = (graph.shapes.get(n, ()) for n in (norm.input[0], norm.output[0]))
+    kept = (axis for axis in (1, 3) if reduced == tuple(np.where(np.arange(4) == axis, whole, 1)))
+    return next(kept, None) if len(whole) == 4 else None
 
 
 def _epsilon(graph: Rewriting, name: str, norm: NodeProto) -> float:
