@@ -69,10 +69,13 @@ def softmax_along_rows(graph: Rewriting, node: NodeProto) -> Nodes | None:
 
 def mixed_heads(graph: Rewriting, node: NodeProto) -> Nodes | None:
     """Return a product along the heads, which are last, as a convolution of them as channels."""
-    image = graph.images.get(node.input[0])
-    product, result = _product(graph, node) if image else (None, "")
-    weight = graph.constants[product.input[1]] if product else np.zeros(())
-    if image is None or product is None or weight.ndim != 2:
+    image, product, result = graph.images.get(node.input[0]), node, node.output[0]
+    if image is not None and node.op_type == "Reshape":
+        product, result = _reshaped_product(graph, node) or (node, "")
+    if image is None or product.op_type == "Reshape" or product.input[1] not in graph.constants:
+        return None
+    weight = graph.constants[product.input[1]]
+    if weight.ndim != 2:
         return None
     weight = weight if attributes(product).get("transB") else weight.T
     name = graph.store(f"{result}:heads_weight", np.ascontiguousarray(weight[:, :, None, None]))
@@ -82,18 +85,15 @@ def mixed_heads(graph: Rewriting, node: NodeProto) -> Nodes | None:
     return _turned(graph, made, result)
 
 
-def _product(graph: Rewriting, node: NodeProto) -> tuple[NodeProto | None, str]:
-    """Return the product of matrices that begins with a node, and its result as an image."""
-    if node.op_type == "MatMul":
-        return (node, node.output[0]) if node.input[1] in graph.constants else (None, "")
+def _reshaped_product(graph: Rewriting, node: NodeProto) -> tuple[NodeProto, str] | None:
+    """Return the product of matrices between a reshape of an image and one back, and its result."""
     product = _next(graph, node, "Gemm")
     back = _next(graph, product, "Reshape") if product else None
     if product is None or back is None or not {*product.input[1:]} <= graph.constants.keys():
-        return None, ""
+        return None
     before, after = (graph.shapes.get(n, ()) for n in (node.input[0], back.output[0]))
     alike = len(before) == len(after) == 4 and before[:3] == after[:3]
-    fits = alike and not attributes(product).get("transA")
-    return (product, back.output[0]) if fits else (None, "")
+    return (product, back.output[0]) if alike and not attributes(product).get("transA") else None
 
 
 def _next(graph: Rewriting, node: NodeProto, kind: str) -> NodeProto | None:
