@@ -12,9 +12,7 @@ tensor may pass in float shows what helps.
 
 from __future__ import annotations
 
-import functools
 import math
-import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -22,12 +20,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vtaops.base.progress import tracked
+from vtaops.base.shapes import Array
 from vtaops.graph.onnx_files import (
     Connections,
     ModelProto,
     NodeProto,
     initializers,
-    producers,
+    needed,
     tensor_shapes,
 )
 from vtaops.graph.probe import Probe
@@ -179,19 +178,13 @@ class _Search:
         return [node for node in self._groups if node in nodes]
 
     def _fronts(self) -> Iterator[tuple[list[str], set[str]]]:
-        """Yield what is in front of each product and function of the host: nodes, and tensors.
-
-        Bit i of a number stands for node i.
-        """
-        nodes, before = [*self._model.graph.node], dict[str, int]()
-        ends = self._ends()
-        for number, node in enumerate(nodes):
-            front = functools.reduce(operator.or_, (before.get(n, 0) for n in node.input), 0)
+        """Yield what is in front of each product and function of the host: nodes, and tensors."""
+        nodes, ends = [*self._model.graph.node], self._ends()
+        for node in nodes:
             if node.name in ends:
                 read = node.input[:1] if node.name in self._groups else node.input
-                those = [each for i, each in enumerate(nodes) if front >> i & 1]
-                yield [n.name for n in those], {*read}.union(*(n.input for n in those))
-            before |= dict.fromkeys(node.output, front | 1 << number)
+                front = needed(nodes, node.input)
+                yield [n.name for n in front], {*read}.union(*(n.input for n in front))
 
     def _ends(self) -> set[str]:
         """Return the names of products, and of functions that the host computes."""
@@ -212,11 +205,9 @@ def multiplications(model: ModelProto, nodes: Collection[str]) -> dict[str, int]
 
 def _multiplications(node: NodeProto, shapes: Mapping[str, Sequence[int]]) -> int:
     data, weight, result = (shapes.get(n) or (1,) for n in (*node.input[:2], node.output[0]))
-    if node.op_type == "ConvTranspose":  # each value of its input meets the kernels of a channel
-        return math.prod(data) * math.prod(weight[1:])
-    if node.op_type == "Conv":
-        return math.prod(result) * math.prod(weight[1:])
-    return math.prod(result) * data[-1]
+    # Each value of the input of a transposed convolution meets the kernels of a channel.
+    each = weight[1:] if node.op_type in ("Conv", "ConvTranspose") else data[-1:]
+    return math.prod(data if node.op_type == "ConvTranspose" else result) * math.prod(each)
 
 
 def _tensors_of_products(model: ModelProto, found: Mapping[str, str]) -> dict[str, set[str]]:
@@ -240,6 +231,9 @@ MOST_END_WORK = 1 / 20
 LEAST_VALUES = 64
 """Values of a sample from which half of them say something of most."""
 
+UNEVEN = 16
+"""Ratio of the largest value to the median from which half take fewer than `FEW` values."""
+
 
 def _fine_ends(
     done: Quantization,
@@ -252,11 +246,13 @@ def _fine_ends(
     Logits of a detector from -400 to 3 have steps of 1.6, and what decides, their sign, lies within
     two. If last products do little work, the host may compute them from the integers before.
     """
-    steps, writers = _steps(done), producers(done.prepared)
-    middles = _middles(done, [*steps])
-    nodes = [writers[n].name for n, size in middles.items() if size < FEW / 2 * steps[n]]
-    products = [n.name for n in done.prepared.graph.node if n.op_type in PRODUCTS]
-    work = multiplications(done.prepared, products)
+    products = {n.output[0]: n.name for n in done.prepared.graph.node if n.op_type in PRODUCTS}
+    last = only_moved(done.prepared).keys() & images(done.prepared, done.model).keys()
+    names = [name for name in products if name in last]
+    runs = [*map(Probe(done.prepared, names, exact=False).run, done.samples)]
+    sizes = {name: np.abs(np.stack([run[name] for run in runs])) for name in names}
+    nodes = [products[name] for name, size in sizes.items() if _is_coarse(size)]
+    work = multiplications(done.prepared, products.values())
     if not nodes or sum(map(work.__getitem__, nodes)) > MOST_END_WORK * sum(work.values()):
         return done
     fine = again(nodes)
@@ -266,27 +262,6 @@ def _fine_ends(
     return done if least < before else replace(fine, relief=relief)
 
 
-def _steps(done: Quantization) -> dict[str, float]:
-    """Return the scale of what last products write: outputs, or what is only moved to them."""
-    image_of, written = images(done.prepared, done.model), producers(done.model)
-    tensors, moved = Connections(done.prepared), only_moved(done.prepared)
-    constants = initializers(done.model)
-
-    def is_end(name: str) -> bool:
-        behind = {reader.output[0] for reader in tensors.readers.get(name, [])}
-        return name in tensors.outputs or (bool(behind) and behind <= moved.keys())
-
-    products = [n.output[0] for n in done.prepared.graph.node if n.op_type in PRODUCTS]
-    return {
-        name: float(constants[written[image_of[name]].input[1]].max())
-        for name in products
-        if name in image_of and is_end(name)
-    }
-
-
-def _middles(done: Quantization, names: Sequence[str]) -> dict[str, float]:
-    """Return the median magnitude of tensors on the calibration data."""
-    runs = [*map(Probe(done.prepared, names, exact=False).run, done.samples)]
-    values = {name: np.abs(np.stack([run[name] for run in runs])) for name in names}
-    many = {name: each for name, each in values.items() if each[0].size >= LEAST_VALUES}
-    return {name: float(np.median(each)) for name, each in many.items()}
+def _is_coarse(sizes: Array) -> bool:
+    """Return whether half of the values of samples are far below the largest."""
+    return sizes[0].size >= LEAST_VALUES and bool(UNEVEN * np.median(sizes) < sizes.max())

@@ -118,14 +118,14 @@ def _loose_ends(model: ModelProto, ranges: Mapping[str, Range]) -> set[str]:
 
 
 def only_moved(model: ModelProto) -> dict[str, set[str]]:
-    """Return the tensors that are moved to the outputs and not computed with, and those behind."""
+    """Return the tensors that nothing computes with, each with those that it is moved to."""
     tensors, loose = Connections(model), dict[str, set[str]]()
-    for node in reversed(model.graph.node):
-        readers = [reader for name in node.output for reader in tensors.readers.get(name, [])]
-        behind = [reader.output[0] for reader in readers]
-        if node.op_type in ("Concat", "DepthToSpace", *MOVES) and loose.keys() >= {*behind}:
-            names = {*node.output}.union(*map(loose.__getitem__, behind))
-            loose |= dict.fromkeys(node.output, names)
+    for name in reversed(list(tensors.writers)):
+        readers = tensors.readers.get(name, [])
+        behind = {reader.output[0] for reader in readers}
+        moved = all(reader.op_type in ("Concat", "DepthToSpace", *MOVES) for reader in readers)
+        if moved and behind <= loose.keys():
+            loose[name] = {name}.union(*map(loose.__getitem__, behind))
     return loose
 
 
