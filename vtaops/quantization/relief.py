@@ -13,14 +13,13 @@ tensor may pass in float shows what helps.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vtaops.base.progress import tracked
-from vtaops.base.shapes import Array
 from vtaops.graph.onnx_files import (
     Connections,
     ModelProto,
@@ -247,13 +246,10 @@ def _fine_ends(
     two. If last products do little work, the host may compute them from the integers before.
     """
     products = {n.output[0]: n.name for n in done.prepared.graph.node if n.op_type in PRODUCTS}
-    last = only_moved(done.prepared).keys() & images(done.prepared, done.model).keys()
-    names = [name for name in products if name in last]
-    runs = [*map(Probe(done.prepared, names, exact=False).run, done.samples)]
-    sizes = {name: np.abs(np.stack([run[name] for run in runs])) for name in names}
-    nodes = [products[name] for name, size in sizes.items() if _is_coarse(size)]
+    nodes = [products[name] for name in _coarse_ends(done, products)]
     work = multiplications(done.prepared, products.values())
-    if not nodes or sum(map(work.__getitem__, nodes)) > MOST_END_WORK * sum(work.values()):
+    small = sum(map(work.__getitem__, nodes)) <= MOST_END_WORK * sum(work.values())
+    if not nodes or not small:
         return done
     fine = again(nodes)
     least = worst_output(fine, judges)
@@ -262,6 +258,12 @@ def _fine_ends(
     return done if least < before else replace(fine, relief=relief)
 
 
-def _is_coarse(sizes: Array) -> bool:
-    """Return whether half of the values of samples are far below the largest."""
-    return sizes[0].size >= LEAST_VALUES and bool(UNEVEN * np.median(sizes) < sizes.max())
+def _coarse_ends(done: Quantization, products: Iterable[str]) -> Iterator[str]:
+    """Yield results of last products half of whose values are far below the largest."""
+    last = only_moved(done.prepared).keys() & images(done.prepared, done.model).keys()
+    names = [name for name in products if name in last]
+    runs = [*map(Probe(done.prepared, names, exact=False).run, done.samples)]
+    for name in names:
+        sizes = np.abs(np.stack([run[name] for run in runs]))
+        if sizes[0].size >= LEAST_VALUES and UNEVEN * np.median(sizes) < sizes.max():
+            yield name
