@@ -1,4 +1,4 @@
-"""RMS norms, which PyTorch's exporter to ONNX lacks: `exported_too` teaches them to it for a while."""
+"""RMS norms, which PyTorch's exporter lacks: `exported_too` teaches them to it for a while."""
 
 from __future__ import annotations
 
