@@ -277,7 +277,8 @@ class _Insertion:
             if data in self.grids and weight in self.weights:
                 steps = self.grids[data].scale * self.weights[weight].scale
                 scale = WeightScale(steps, 0 if np.ndim(steps) else None)
-                node.input[_BIAS] = self._constant(bias, constants[bias], scale, np.int32)
+                own = f"{node.output[0]}:bias"  # products that share one have sums of their own
+                node.input[_BIAS] = self._constant(own, constants[bias], scale, np.int32)
 
     def _constant(self, name: str, value: Array, scale: WeightScale, kind: type) -> str:
         """Return a dequantised constant; each is stored once."""

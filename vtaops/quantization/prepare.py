@@ -38,7 +38,7 @@ from vtaops.quantization.rewrites import (
     transpose_of_scores,
 )
 from vtaops.quantization.rewriting import Nodes, Rewriting
-from vtaops.quantization.scales import PRODUCTS, SATURATING
+from vtaops.quantization.scales import SATURATING
 
 SMALLEST_DIVISOR = 2.0**-100
 """Magnitude of divisors above which reciprocals are finite, and large enough to be exact."""
@@ -77,7 +77,6 @@ def prepare(model: ModelProto) -> ModelProto:
     )
     _activate_parts(prepared)
     _fold_affine(prepared)
-    _own_biases(prepared)
     _name_nodes(prepared)
     result: ModelProto = onnx.shape_inference.infer_shapes(prepared)
     return result
@@ -263,17 +262,6 @@ def _reduce_mean(graph: Rewriting, node: NodeProto) -> Nodes | None:
 
 
 # ------------------------------------------------------------------------- the whole graph
-
-
-def _own_biases(model: ModelProto) -> None:
-    """Give each product its own bias, which has the grid of its sums."""
-    tensors = Connections(model)
-    for node in model.graph.node:
-        if node.op_type in PRODUCTS and len(node.input) > 2:
-            name = node.input[2]
-            if name in tensors.constants and len(tensors.readers[name]) > 1:
-                node.input[2] = f"{node.output[0]}:bias"
-                replace_initializer(model, node.input[2], tensors.constants[name])
 
 
 def _activate_parts(model: ModelProto) -> None:
