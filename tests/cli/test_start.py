@@ -40,7 +40,7 @@ def test_the_page_tells_all_that_was_found(made):
     page = (folder / "net.html").read_text()
     model = vtaops.load_model(folder / "net.vtam")
     cycles = f"{model.cycles():,}"
-    for text in (cycles, "proven equal", "answers right", "answers as in float", "By the defaults"):
+    for text in (cycles, "proven equal", "answers right", "answers as in float", "Quantised with"):
         assert text in page
     assert cycles in printed
     assert "http" not in page  # self-contained
@@ -73,7 +73,7 @@ def test_another_device_and_json(own, tmp_path):
     assert told["report"]["cycles"] == vtaops.load_model(tmp_path / "made/net.vtam").cycles()
     assert told["commands"][0].startswith("vtaops quantize ")
     assert "$ vtaops quantize" in done.stderr
-    assert "recipes were tried" in (tmp_path / "made/net.html").read_text()
+    assert "Quantised with" in (tmp_path / "made/net.html").read_text()
 
 
 def test_random_data_are_drawn_only_when_asked_for(own, tmp_path):
@@ -116,7 +116,6 @@ def refused_network(kind):
     [
         ("net.xyz", (), UnsupportedError, ["reads .onnx and .tflite"]),
         ("absent.onnx", (), ModelError, ["absent.onnx does not exist"]),
-        ("sums.onnx", ("--data", "one.npz"), ModelError, ["there is one sample", "at least two"]),
         ("sums.onnx", ("--data", "absent"), ModelError, ["absent do not exist"]),
         (
             "sums.onnx",
@@ -142,7 +141,6 @@ def test_what_cannot_be_started_is_told_with_a_way_out(
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.elem_type = onnx.TensorProto.INT64
     onnx.save(model, "words.onnx")
-    np.savez("one.npz", x=np.ones((1, 8), np.float32))
     done = start(name, *words)
     assert isinstance(done.exception, error), done.output
     message = str(done.exception)

@@ -115,11 +115,6 @@ def test_quantize_takes_modules_and_programs(block, batch):
     [
         ("RMSNorm", (8,), (2, 5, 8)),
         ("RMSNorm", ((5, 8), 1e-3, False), (2, 5, 8)),
-        ("AdaptiveAvgPool2d", (3,), (2, 4, 7, 6)),
-        ("AdaptiveAvgPool2d", ((None, 3),), (2, 4, 5, 2)),
-        ("AdaptiveAvgPool2d", ((2, 4),), (2, 4, 6, 8)),
-        ("AdaptiveAvgPool2d", (1,), (2, 4, 5, 7)),
-        ("AdaptiveAvgPool1d", (5,), (2, 4, 12)),
     ],
 )
 def test_operators_that_pytorch_does_not_export(name, sizes, shape):

@@ -1,7 +1,5 @@
 """Quantisation for a device: what is tried, what is taken, and rounding that is learned."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -11,64 +9,29 @@ from vtaops.errors import ModelError
 from vtaops.frontends import import_model
 from vtaops.graph import LookupTable, onnx_files
 from vtaops.graph.learned_rounding import rounded
-from vtaops.quantization import choice, compare, equalize, pipeline, run_quantization
-from vtaops.quantization.choice import Recipe, search_recipes, split
-from vtaops.quantization.devices import Figures
+from vtaops.quantization import compare, equalize, pipeline, run_quantization
 from vtaops.quantization.observers import observe
 
 
 @pytest.mark.parametrize("config", ["pynq", "pynq_ext"])
 def test_the_best_way_is_taken(config):
-    done = run_quantization(small_network(), {"x": images(8)}, config=config)
-    scores = [trial.score for trial in done.trials]
-    assert len(scores) == 5
-    assert scores == sorted(scores, reverse=True)
-    compiled = vtaops.compile_model(done.model, config)
-    best = done.trials[0].figures
-    assert (best.cycles, best.launches) == (compiled.cycles(), len(compiled.regions))
-    assert best.host_macs == 0
-    tried = {str(trial.recipe) for trial in done.trials}
-    assert any("learned rounding" in way for way in tried)
-    assert "plain" in tried or config == "pynq_ext"
+    """What is chosen for a device is no worse than the first recipe, on samples held out."""
+    data = {"x": images(8)}
+    done = run_quantization(small_network(), data, config=config)
+    assert len(done.samples) == 6
+    assert done.recipe.learned_rounding
+    first = {"equalization": False, "learned_rounding": False, "bias_correction": False}
+    zeros = config == "pynq_ext"
+    plain = run_quantization(small_network(), data, config=config, zero_points=zeros, **first)
+    others = [{"x": image[None]} for image in data["x"][3::4]]
+    noise = [compare(d.prepared, d.model, others).outputs[0].sqnr_db for d in (plain, done)]
+    assert noise[1] > noise[0]
 
 
 def test_what_is_given_is_not_tried():
     options = {"zero_points": False, "equalization": False, "learned_rounding": False}
     done = run_quantization(small_network(), {"x": images(8)}, config="pynq", **options)
-    ways = {str(trial.recipe) for trial in done.trials}
-    assert ways == {"plain", "biases corrected"}
-
-
-@pytest.mark.parametrize(("gain", "taken"), [(3.0, "plain"), (7.0, "equalised")])
-def test_a_way_of_twice_the_time_must_win_a_bit(gain, taken, monkeypatch):
-    noise = {False: 20.0, True: 20.0 + gain}
-
-    def sqnrs(_, found):
-        return [noise[found[0]]]
-
-    def figures(model):
-        host = 1_020_000 if model else 0
-        return Figures(cycles=1_000_000, launches=1, host_values=host, host_macs=0)
-
-    def quantized(recipe):
-        return SimpleNamespace(model=recipe.equalization, prepared=None)
-
-    monkeypatch.setattr(choice, "outputs", lambda model, *_, **__: [model])
-    monkeypatch.setattr(choice, "sqnrs", sqnrs)
-    device = SimpleNamespace(figures=figures)
-    best, trials = search_recipes(quantized, device, [], Recipe(False), ["equalization"])
-    assert str(trials[0].recipe) == taken
-    assert best.model == trials[0].recipe.equalization
-
-
-def test_every_fourth_sample_judges():
-    samples = [{"x": np.full(1, k)} for k in range(9)]
-    kept, judges = split(samples)
-    assert [int(s["x"][0]) for s in judges] == [3, 7]
-    assert len(kept) == 7
-    assert len(split(samples[:2])[1]) == 1
-    with pytest.raises(vtaops.errors.ModelError, match="at least two"):
-        split(samples[:1])
+    assert str(done.recipe) in ("plain", "bias correction")
 
 
 def test_a_device_that_is_none_is_refused():
@@ -97,7 +60,7 @@ def test_equalisation_keeps_one_table_for_all_channels(scales):
 def test_one_table_for_a_device_is_one_launch():
     data = {"x": images(8, (3, 8, 8))}
     done = run_quantization(uneven_network(), data, config="pynq_ext", equalization=True)
-    assert {trial.figures.launches for trial in done.trials} == {1}
+    assert len(vtaops.compile_model(done.model, "pynq_ext").regions) == 1
 
 
 @pytest.mark.parametrize("groups", [1, 3])
@@ -129,7 +92,7 @@ def test_learned_rounding_changes_no_scale_and_lowers_the_noise(scales):
     )
     before, after = (onnx_files.initializers(done.model) for done in (plain, learned))
     assert before.keys() == after.keys()
-    stated = [name for name in before if name.endswith("quantized_scale")]
+    stated = [name for name in before if name.endswith(":quantized:scale")]
     assert len(stated) > 10
     for name in stated:
         assert np.array_equal(before[name], after[name])

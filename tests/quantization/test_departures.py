@@ -68,7 +68,7 @@ def test_rounding_alone_is_no_departure(done):
 
 def test_a_wrong_weight_is_found(done):
     def change(model, constants):
-        name = next(n for n in constants if n.endswith("_quantized") and constants[n].ndim == 4)
+        name = next(n for n in constants if n.endswith(":quantized") and constants[n].ndim == 4)
         value = constants[name].copy()
         value[3, 1, 2, 0] += 2
         onnx_files.replace_initializer(model, name, value)

@@ -37,7 +37,7 @@ def demo(
     Example: vtaops demo -o demo
     """
     from vtaops.cli import app
-    from vtaops.quantization.devices import QuantizationTarget
+    from vtaops.network.compile import target_of
     from vtaops.quantization.pictures import Preparation
 
     carried = data_directory("examples/glyphs")
@@ -53,7 +53,7 @@ def demo(
     write_arrays(image, np.save, images[:1])
     write_arrays(labelled, np.savez_compressed, image=images, labels=samples["labels"])
 
-    scales = QuantizationTarget(config).scales
+    scales = "free" if target_of(config, None).scales else "pow2"
     other = [] if config == NETWORK_CONFIG else ["--config", config]
     for words in (
         ("quantize", network, "--calibration", inputs, "-o", quantized, "--scales", scales),

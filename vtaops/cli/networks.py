@@ -27,12 +27,9 @@ from vtaops.report.files import write_bytes
 from vtaops.report.style import list_table
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from vtaops.graph import Tensor
     from vtaops.model import Model
     from vtaops.network.plan import Plan
-    from vtaops.quantization.choice import RecipeTrial
     from vtaops.quantization.pictures import Preparation
     from vtaops.quantization.samples import Sample
 
@@ -377,8 +374,7 @@ def quantize(
         bool,
         Option(
             "--worst",
-            help="Also list the ten tensors whose rounding costs the outputs most, and what would "
-            "help.",
+            help="Also list the ten tensors whose rounding costs the outputs most.",
         ),
     ] = False,
 ) -> None:
@@ -406,40 +402,25 @@ def quantize(
         quality = done.quality()
         costly = done.costs() if worst else []
     write_bytes(output, done.model.SerializeToString())
-    tables = [_trials(done.trials, config)] if done.trials else []
+    tables = []
     data = quality.as_dict() | {
         "file": str(output),
         "samples": len(done.samples),
         "equalized": done.equalized,
+        "recipe": str(done.recipe),
     }
     if worst:
-        columns = {
-            "tensor": "",
-            "operator": "",
-            "costs dB": ".1f",
-            "steps": ".0f",
-            "would help": "",
-        }
+        columns = {"tensor": "", "operator": "", "costs dB": ".1f"}
         title = "Tensors whose rounding costs the outputs most"
         tables.append(list_table(title, columns, map(astuple, costly)))
         data["worst"] = [asdict(cost) for cost in costly]
     facts = [f"{done.equalized} tensors equalised"] if done.equalized else []
-    facts.append(f"{output}: QDQ model, {len(done.samples)} samples of calibration")
+    facts.append(f"{output}: QDQ model, {len(done.samples)} samples of calibration; {done.recipe}")
     facts += [f"WARNING: {warning}; see --worst" for warning in quality.warnings]
     options.show(data, *tables, *facts, str(quality))
 
 
 # ------------------------------------------------------------------------------ details
-
-
-def _trials(trials: Sequence[RecipeTrial], config: str | None) -> Table:
-    """Return the table of the recipes that were tried; the first one is used."""
-    columns = {"recipe": "", "SQNR dB": ".1f", "launches": ",", "cycles": ",", "host values": ","}
-    rows = [
-        (t.recipe, t.sqnr_db, t.figures.launches, t.figures.cycles, t.figures.host_values)
-        for t in trials
-    ]
-    return list_table(f"Recipes for {config}, the best first", columns, rows)
 
 
 def _samples(

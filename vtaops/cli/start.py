@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from typer import Argument, Option
 
-from vtaops.base.errors import ArgumentError, ModelError, UnsupportedError
+from vtaops.base.errors import ArgumentError, UnsupportedError
 from vtaops.base.reasons import HINTS
 from vtaops.cli import options
 from vtaops.cli.evaluate import evaluated
@@ -226,23 +226,12 @@ def _require_some_on_vta(found: Findings) -> None:
 
 
 def _quantize(found: Findings, files: _Files) -> None:
-    """Quantise for the device, if it is not.
-
-    Raises
-    ------
-    ModelError
-        If there are too few samples.
-    """
+    """Quantise for the device, if it is not."""
     from vtaops.quantization import run_quantization
 
     if found.quantised or found.samples is None:
         files.quantized = files.model
         return
-    if len(found.samples.cases) < 2:
-        raise ModelError(
-            "there is one sample; quantisation calibrates with some and judges with others: give "
-            f"at least two, better {CALIBRATING}"
-        )
     if not found.random:
         values = sum(tensor.elements for tensor in found.plan.graph.tensors.values())
         count = min(CALIBRATING, max(FEWEST, VALUES // values))  # fewer where they hold much

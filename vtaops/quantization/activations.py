@@ -44,14 +44,12 @@ def elementwise(model: ModelProto) -> list[Function]:
     it is a function, provided that nothing else reads the tensors in between.
     """
     tensors = Connections(model)
-    scalars = _factors(tensors)
-    arguments = _arguments(model, tensors, scalars)
+    scalars, places = _factors(tensors), {name: i for i, name in enumerate(tensors.writers)}
     result: list[Function] = []
     seen: set[str] = set()
-    for node in reversed(model.graph.node):
-        end = node.output[0] if node.output else ""
-        if end in arguments and end not in seen:
-            root, inner = _farthest(end, arguments, tensors, scalars)
+    for end in reversed(places):
+        root, inner = ("", set()) if end in seen else _farthest(end, tensors, scalars, places)
+        if inner:
             seen |= inner  # what lies in between begins at the same root, and computes less
             result.append(_function(model, tensors, root, end, inner))
     return result
@@ -77,23 +75,6 @@ def norms(model: ModelProto) -> list[Function]:
     return result
 
 
-def _arguments(model: ModelProto, tensors: Connections, scalars: set[str]) -> dict[str, str]:
-    """Return, for each result of an elementwise node, the nearest tensor of which it is a function.
-
-    That tensor may have an argument, too, and so on.
-    """
-    arguments: dict[str, str] = {}
-    depths: dict[str, int] = {}
-    for node in model.graph.node:
-        if node.op_type in LINEAR | CURVED:
-            read = [name for name in dict.fromkeys(node.input) if name and name not in scalars]
-            nearest = _common(read, arguments, depths)
-            if nearest is not None and tensors.constants.keys().isdisjoint(read):
-                arguments[node.output[0]] = nearest
-                depths[node.output[0]] = depths.get(nearest, 0) + 1
-    return arguments
-
-
 def _factors(tensors: Connections) -> set[str]:
     """Return the constants that are factors or terms."""
     return {*filter(lambda name: _is_factor(tensors.constants[name]), tensors.constants)}
@@ -104,29 +85,28 @@ def _is_factor(value: Array) -> bool:
     return value.size == 1 or (value.ndim in (3, 4) and value.size == value.shape[-3])
 
 
-def _common(read: list[str], arguments: Mapping[str, str], depths: Mapping[str, int]) -> str | None:
-    """Return the nearest tensor of which all tensors are functions."""
-    heads = {*read}
-    while len(heads) > 1:
-        deepest = max(heads, key=lambda name: depths.get(name, 0))
-        if deepest not in arguments:
-            return None
-        heads = heads - {deepest} | {arguments[deepest]}
-    return next(iter(heads), None)
-
-
 def _farthest(
-    end: str, arguments: Mapping[str, str], tensors: Connections, scalars: set[str]
+    end: str, tensors: Connections, scalars: set[str], places: Mapping[str, int]
 ) -> tuple[str, set[str]]:
-    """Return where a function begins, and the tensors from there to its end, which is included."""
-    root, inner = end, set[str]()
-    while root in arguments:
-        step = _between(arguments[root], root, tensors.writers, scalars)
-        inner |= step
-        if not _is_closed(step - {end}, inner, tensors):
-            return root, inner - step
-        root = arguments[root]
-    return root, inner
+    """Return where a function begins, and the tensors from there to its end, which is included.
+
+    Tensors that it is computed of are taken back, the last one first, to what their nodes read;
+    each time that one is left, the function may begin there.
+    """
+    heads, inner = {end}, set[str]()
+    root, found = end, set[str]()
+    while True:
+        name = max(heads, key=lambda head: places.get(head, -1))
+        node = tensors.writers.get(name)
+        if node is None or node.op_type not in LINEAR | CURVED:
+            return root, found
+        inner.add(name)
+        read = {n for n in node.input if n} - scalars
+        if not _is_closed({name} - {end}, inner, tensors) or read & tensors.constants.keys():
+            return root, found
+        heads = heads - {name} | read
+        if len(heads) == 1:
+            (root,), found = heads, {*inner}
 
 
 def _between(root: str, end: str, writers: dict[str, NodeProto], scalars: set[str]) -> set[str]:

@@ -17,7 +17,7 @@ import torch
 from vtaops.base.errors import ArgumentError, PlacementWarning, VTAError
 from vtaops.base.shapes import Array
 from vtaops.network import compile_model
-from vtaops.quantization.devices import QuantizationTarget
+from vtaops.network.compile import target_of
 from vtaops.quantization.pipeline import quantize
 
 CALLS = 8
@@ -114,6 +114,7 @@ class _Compiled:
             names = [n.target for n in self._module.graph.nodes if n.op == "placeholder"]
             columns = zip(*self._seen, strict=True)
             data = {n: np.concatenate(arrays) for n, arrays in zip(names, columns, strict=True)}
-        target = QuantizationTarget(self._config)
-        model = quantize(self._module, data, **{"scales": target.scales, **self._options})
+        target = target_of(self._config, None)
+        scales = "free" if target.scales else "pow2"
+        model = quantize(self._module, data, **{"scales": scales, **self._options})
         return compile_model(model, target.config)

@@ -151,15 +151,9 @@ class _Network:
 
     def absorbs(self, node: NodeProto) -> bool:
         """Return whether a node's weights absorb factors before and after it."""
-        if node.op_type not in ("Conv", "ConvTranspose", "Gemm"):
-            return False
-        attrs = attributes(node)
-        if any(name not in self.constants for name in node.input[1:]):
-            return False
-        if node.op_type == "Gemm":
-            plain = attrs.get("alpha", 1.0) == attrs.get("beta", 1.0) == 1.0
-            return bool(plain and attrs.get("transB", 0) and not attrs.get("transA", 0))
-        return bool(node.op_type == "Conv" or attrs.get("group", 1) == 1)
+        attrs, constant = attributes(node), {*node.input[1:]} <= self.constants.keys()
+        rows = attrs.get("transB", 0) and not attrs.get("transA", 0)  # prepared: no factors
+        return constant and (node.op_type == "Conv" or bool(node.op_type == "Gemm" and rows))
 
     # ---------------------------------------------------------------- factors
 
@@ -186,8 +180,7 @@ class _Network:
 
     def _weight(self, node: NodeProto) -> Array:
         """Return weights as float64, output channels first."""
-        weight = self.constants[node.input[1]].astype(np.float64)
-        return weight.swapaxes(0, 1) if node.op_type == "ConvTranspose" else weight
+        return self.constants[node.input[1]].astype(np.float64)
 
     def _along_inputs(self, node: NodeProto, values: Array) -> Array:
         """Return values of input channels in a shape that broadcasts to weights, outputs first."""
@@ -205,8 +198,6 @@ class _Network:
             behind = factors[outputs] if len(outputs) else np.ones(len(self._weight(node)))
             weight = self._weight(node) / self._along_inputs(node, factors[inputs])
             weight = weight * np.expand_dims(behind, tuple(range(1, weight.ndim)))
-            if node.op_type == "ConvTranspose":
-                weight = weight.swapaxes(0, 1)
             values = [weight]
             if len(node.input) == 3:
                 values.append(self.constants[node.input[2]].astype(np.float64) * behind)

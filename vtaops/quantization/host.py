@@ -9,8 +9,7 @@ integers join them, until none is left that
   power spectra): the result leaves VTA in any case. Softmax, layer norms and means do not count,
   which C has;
 * computes on VTA with what host functions write, other than by a table, or multiplies by it (the
-  parts of an RMS norm);
-* computes on VTA in a piece of the network without any product (the factor of a norm).
+  parts of an RMS norm).
 
 Products stay on integers, as does all that moves data between these.
 """
@@ -18,11 +17,17 @@ Products stay on integers, as does all that moves data between these.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 
+from vtaops.base.errors import VTAError
 from vtaops.graph import Graph, Node, Tensor
 from vtaops.graph import operators as ops
+from vtaops.graph.onnx_files import ModelProto
+from vtaops.network.compile import as_graph
+from vtaops.network.legalize import legalize
+from vtaops.network.plan import plan
+from vtaops.network.target import Target
 from vtaops.quantization.disjoint_sets import DisjointSets
 
 _COMPUTES = (
@@ -48,124 +53,96 @@ class Floats:
     results: Collection[str] = frozenset()
 
 
-@dataclass
-class _Group:
-    """Tensors of one grid, connected by nodes that only move data, and who computes on them."""
+def float_parts(model: ModelProto, target: Target) -> Floats:
+    """Return what of a network stays float, given its file with pairs everywhere.
 
-    writers: list[Node] = field(default_factory=list)
-    readers: list[Node] = field(default_factory=list)
-    is_output: bool = False
-
-    def is_within(self, names: Collection[str]) -> bool:
-        """Return whether some compute on the tensors, and all of them have these names."""
-        users = {user.name for user in (*self.writers, *self.readers)}
-        return bool(users) and users <= {*names}
-
-
-def floats(graph: Graph, on_vta: Collection[str]) -> Floats:
-    """Return what stays float of a network whose graph has pairs everywhere.
-
-    Parameters
-    ----------
-    graph
-        The graph that the hardware executes.
-    on_vta
-        The names of the nodes that VTA executes; without any, nothing changes.
+    Nothing, if the file cannot be imported: `compile_model` will say why.
     """
-    return _Search(graph, on_vta).run() if on_vta else Floats()
+    try:
+        legal = legalize(as_graph(model), target)
+        on_vta = {row.name for row in plan(legal, target).rows if row.where == "vta"}
+    except VTAError:
+        return Floats()
+    return _Search(legal.graph, on_vta).run() if on_vta else Floats()
 
 
 class _Search:
-    """The search for nodes that join those on floats."""
+    """The search for nodes that join those on floats.
+
+    Tensors of one grid, between which nodes only move data, are a group, named by one of them.
+    """
 
     def __init__(self, graph: Graph, on_vta: Collection[str]) -> None:
-        self.graph, self.on_vta = graph, on_vta
-        self.computing = [node for node in graph.nodes if isinstance(node.op, _COMPUTES)]
-        self.roots = _roots(graph)
-        self.groups: dict[str, _Group] = defaultdict(_Group)
-        for node in self.computing:
-            for group in self._groups_of(node.inputs):
-                group.readers.append(node)
-            for group in self._groups_of(node.outputs):
-                group.writers.append(node)
-        for group in self._groups_of(graph.outputs):
-            group.is_output = True
-        self.functions = self._of_kind(ops.Host)
-        for node in self.computing:
-            if isinstance(node.op, ops.LayerNorm) and not node.op.centered:
-                self.functions.add(node.name)
-        self.exact = self._of_kind(ops.FloatOperator)
-        self.joined: set[str] = set()
+        self.on_vta = on_vta
+        self.nodes = {n.name: n for n in graph.nodes if isinstance(n.op, _COMPUTES)}
+        self.groups = _groups(graph)
+        self.outputs = {self.groups[tensor.name] for tensor in graph.outputs}
+        self.reads = {n.name: self._groups_of(n.inputs) for n in self.nodes.values()}
+        self.writes = {n.name: self._groups_of(n.outputs) for n in self.nodes.values()}
+        self.readers, self.writers = (
+            defaultdict[str, set[str]](set),
+            defaultdict[str, set[str]](set),
+        )
+        for users, groups_of in ((self.readers, self.reads), (self.writers, self.writes)):
+            for name, groups in groups_of.items():
+                for group in groups:
+                    users[group].add(name)
 
-    @property
-    def floats(self) -> set[str]:
-        """The names of all nodes on floats so far."""
-        return self.functions | self.exact | self.joined
+    def _groups_of(self, tensors: Iterable[Tensor]) -> set[str]:
+        return {self.groups[tensor.name] for tensor in tensors}
 
     def run(self) -> Floats:
         """Let nodes join until none is left, and return what is float."""
-        if any(map(_is_product, self.computing)):
-            self._join()
-        free = {root for root, group in self.groups.items() if group.is_within(self.floats)}
-        named = {name for name, root in self.roots.items() if root in free}
-        results = {t.name for n in self.computing if n.name in self.joined for t in n.outputs}
-        return Floats(frozenset(named), frozenset(results))
+        functions = self._chosen(_is_host_function)
+        exact = self._chosen(lambda node: isinstance(node.op, ops.FloatOperator))
+        products = self._chosen(_is_product)
+        joined = self._joined(functions, exact, products) if products else set()
+        floats, used = functions | exact | joined, {*self.readers, *self.writers}
+        tensors = {n for n, g in self.groups.items() if g in used and self._users([g]) <= floats}
+        results = {tensor.name for name in joined for tensor in self.nodes[name].outputs}
+        return Floats(frozenset(tensors), frozenset(results))
 
-    def _join(self) -> None:
-        """Let nodes join until none is left."""
-        while joining := [n for n in self._integers() if not _is_product(n) and self._joins(n)]:
-            self.joined.update(node.name for node in joining)
-            self.joined |= self._without_products()
+    def _chosen(self, kind: Callable[[Node], bool]) -> set[str]:
+        return {name for name, node in self.nodes.items() if kind(node)}
 
-    def _of_kind(self, kind: type[ops.GraphOperator]) -> set[str]:
-        return {node.name for node in self.computing if isinstance(node.op, kind)}
+    def _joined(self, functions: set[str], exact: set[str], products: set[str]) -> set[str]:
+        """Return the nodes that join."""
+        joined = set[str]()
+        while True:
+            loose = functions | joined
+            left = self.nodes.keys() - loose - exact - products
+            joining = {name for name in left if self._joins(name, loose, loose | exact)}
+            if not joining:
+                return joined
+            joined |= joining
 
-    def _groups_of(self, tensors: Iterable[Tensor]) -> list[_Group]:
-        return [self.groups[self.roots[tensor.name]] for tensor in tensors]
+    def _users(self, groups: Iterable[str]) -> set[str]:
+        return set().union(*(self.readers[group] | self.writers[group] for group in groups))
 
-    def _beside(self, node: Node) -> list[Node]:
-        """Return the nodes that share a tensor with a node."""
-        groups = self._groups_of((*node.inputs, *node.outputs))
-        return [user for group in groups for user in (*group.writers, *group.readers)]
-
-    def _joins(self, node: Node) -> bool:
+    def _joins(self, name: str, loose: set[str], floats: set[str]) -> bool:
         """Return whether a node joins those on floats, as things stand."""
-        if node.name not in self.on_vta:
-            return not self.floats.isdisjoint(user.name for user in self._beside(node))
-        return self._reads_floats(node) or self._is_read_by_floats(node)
+        if name not in self.on_vta:
+            return not floats.isdisjoint(self._users(self.reads[name] | self.writes[name]))
+        return self._reads_floats(name, loose) or self._is_read_by_floats(name, loose)
 
-    def _reads_floats(self, node: Node) -> bool:
+    def _reads_floats(self, name: str, loose: set[str]) -> bool:
         """Return whether host functions write what a node reads; of a product of two, a factor."""
-        loose = self.functions | self.joined
-        made = [
-            bool(group.writers) and all(writer.name in loose for writer in group.writers)
-            for group in self._groups_of(node.inputs)
-        ]
-        is_table = isinstance(node.op, ops.LookupTable)  # which VTA applies on the way
-        return (all(made) and not is_table) or (isinstance(node.op, ops.Multiply) and any(made))
+        op, writers = self.nodes[name].op, [self.writers[group] for group in self.reads[name]]
+        made = [bool(names) and names <= loose for names in writers]
+        is_table = isinstance(op, ops.LookupTable)  # which VTA applies on the way
+        return (all(made) and not is_table) or (isinstance(op, ops.Multiply) and any(made))
 
-    def _is_read_by_floats(self, node: Node) -> bool:
+    def _is_read_by_floats(self, name: str, loose: set[str]) -> bool:
         """Return whether only host functions read what a node writes."""
-        loose = self.functions | self.joined
-        behind = self._groups_of(node.outputs)
-        return all(group.readers and not group.is_output for group in behind) and all(
-            reader.name in loose for group in behind for reader in group.readers
-        )
+        readers = [self.readers[group] for group in self.writes[name]]
+        alone = all(names and names <= loose for names in readers)
+        return alone and self.outputs.isdisjoint(self.writes[name])
 
-    def _without_products(self) -> set[str]:
-        """Return the nodes on integers from which no product is reached but through floats."""
-        unreached, seen = {node.name: node for node in self._integers()}, set[str]()
-        stack = [node for node in unreached.values() if _is_product(node)]
-        while stack:
-            node = stack.pop()
-            if node.name not in seen:
-                seen.add(node.name)
-                stack += [user for user in self._beside(node) if user.name in unreached]
-        return unreached.keys() - seen
 
-    def _integers(self) -> list[Node]:
-        known = self.floats
-        return [node for node in self.computing if node.name not in known]
+def _is_host_function(node: Node) -> bool:
+    """Return whether the host computes a function that C has not, as it has layer norms."""
+    rms = isinstance(node.op, ops.LayerNorm) and not node.op.centered
+    return rms or isinstance(node.op, ops.Host)
 
 
 def _is_product(node: Node) -> bool:
@@ -175,7 +152,7 @@ def _is_product(node: Node) -> bool:
     return isinstance(node.op, ops.Matmul | ops.AveragePool)
 
 
-def _roots(graph: Graph) -> dict[str, str]:
+def _groups(graph: Graph) -> dict[str, str]:
     """Return a representative for the group of each tensor."""
     ties, seen = DisjointSets[str](), {tensor.name for tensor in graph.inputs}
     for node in graph.nodes:

@@ -175,9 +175,6 @@ class _Insertion:
         self.integers.update(*whole)
         self.nodes: list[NodeProto] = []
         self.images: dict[str, str] = {}
-        self._taken = {value.name for value in (*model.graph.input, *model.graph.output)}
-        self._taken |= self.tensors.constants.keys() | self.tensors.writers.keys()
-        self._node_names = {node.name for node in model.graph.node}
 
     def _bounded(self) -> set[str]:
         """Return what nodes write for a Relu or Clip on integers alone."""
@@ -253,16 +250,15 @@ class _Insertion:
         grid, source = self.grids[name], name
         if name in self.tensors.outputs:
             source = self._rename_output(name)
-        image = name if source != name else self._unused(f"{name}_DequantizeLinear_Output")
+        image = name if source != name else f"{name}:rounded"
         parameters = self._parameters(name, np.float32(grid.scale), np.int8(grid.zero_point))
-        integers = self._unused(f"{name}_QuantizeLinear_Output")
-        self._add("QuantizeLinear", [source, *parameters], integers)
-        self._add("DequantizeLinear", [integers, *parameters], image)
+        self._add("QuantizeLinear", [source, *parameters], f"{name}:quantized")
+        self._add("DequantizeLinear", [f"{name}:quantized", *parameters], image)
         self.images[name] = image
 
     def _rename_output(self, name: str) -> str:
         """Let the writer of an output, which will be dequantised, write another tensor."""
-        source, writer = self._unused(f"{name}_QuantizeLinear_Input"), self.tensors.writers[name]
+        source, writer = f"{name}:exact", self.tensors.writers[name]
         writer.output[list(writer.output).index(name)] = source
         return source
 
@@ -281,24 +277,25 @@ class _Insertion:
             if data in self.grids and weight in self.weights:
                 steps = self.grids[data].scale * self.weights[weight].scale
                 scale = WeightScale(steps, 0 if np.ndim(steps) else None)
-                node.input[_BIAS] = self._constant(bias, constants[bias], scale, np.int32)
+                own = f"{node.output[0]}:bias"  # products that share one have sums of their own
+                node.input[_BIAS] = self._constant(own, constants[bias], scale, np.int32)
 
     def _constant(self, name: str, value: Array, scale: WeightScale, kind: type) -> str:
         """Return a dequantised constant; each is stored once."""
         if name in self.images:
             return self.images[name]
-        stored = self._unused(f"{name}_quantized")
+        stored = f"{name}:quantized"
         self._store(stored, scale.integers(value, kind))
         zeros: Array = np.zeros(np.shape(scale.scale), kind)
         parameters = self._parameters(stored, np.asarray(scale.scale, np.float32), zeros)
-        self.images[name] = self._unused(f"{name}_DequantizeLinear_Output")
+        self.images[name] = f"{name}:rounded"
         self._add("DequantizeLinear", [stored, *parameters], self.images[name], axis=scale.axis)
         return self.images[name]
 
     # --------------------------------------------------------------------------- names
 
     def _parameters(self, name: str, scale: Array, zero: Array) -> list[str]:
-        names = [self._unused(f"{name}_{part}") for part in ("scale", "zero_point")]
+        names = [f"{name}:{part}" for part in ("scale", "zero_point")]
         for each, value in zip(names, (scale, zero), strict=True):
             self._store(each, value)
         return names
@@ -308,14 +305,4 @@ class _Insertion:
         self.model.graph.initializer.append(tensor)
 
     def _add(self, kind: str, inputs: list[str], result: str, **attributes: int | None) -> None:
-        name = self._unused(result) if result in self._node_names else result
-        self.nodes.append(make_node(kind, inputs, [result], name=name, **attributes))
-
-    def _unused(self, name: str) -> str:
-        """Return a name for a tensor that no other has, and take it."""
-        unused, number = name, 1
-        while unused in self._taken:
-            number += 1
-            unused = f"{name}_{number}"
-        self._taken.add(unused)
-        return unused
+        self.nodes.append(make_node(kind, inputs, [result], name=f"{result}:{kind}", **attributes))

@@ -20,11 +20,9 @@ from vtaops.graph.onnx_files import (
     NodeProto,
     needed,
     read_by,
-    refill,
-    replace_initializer,
 )
 from vtaops.graph.probe import Probe
-from vtaops.quantization.rewrites import steps
+from vtaops.quantization.rewriting import Nodes, Rewriting
 from vtaops.quantization.samples import Sample
 from vtaops.quantization.scales import PRODUCTS
 
@@ -33,29 +31,36 @@ FAR = -1000.0
 
 LEAST = float(np.finfo(np.float32).min)
 
+_CHOICE = "far = Less (mask, bound)\nchosen = Where (far, least, none)"
+_NUMBERS = {"bound": FAR / 2, "least": LEAST, "none": 0.0}
+
 
 def choose_masks(model: ModelProto, samples: Iterable[Sample]) -> set[str]:
     """Write the masks of a prepared model as choices, in place; return what stays float."""
-    tensors, decided = Connections(model), _decided_by_inputs(model)
+    graph, decided = Rewriting(model), _decided_by_inputs(model)
+    tensors = graph.tensors
     added = [mask for node in model.graph.node for mask in _added(node, tensors, decided)]
-    names = {name for _, name in added}
+    totals, names = {total.output[0] for total, _ in added}, {name for _, name in added}
     constants = names & tensors.constants.keys()
     masks = _that_leave_out(model, names - constants, samples)
-    floats = masks.union(*map(read_by, needed(model.graph.node, masks)))
-    renamed = {name: f"{name}:chosen" for name in masks} | _store_least(model, constants, tensors)
-    for total, _ in added:
-        total.input[:] = [renamed.get(name, name) for name in total.input]
-    _add_choices(model, masks)
-    return floats & tensors.writers.keys()
-
-
-def _store_least(model: ModelProto, masks: set[str], tensors: Connections) -> dict[str, str]:
-    """Store constant masks of the least number, and return their names by those of the others."""
-    renamed = {name: f"{name}:least" for name in sorted(masks)}
-    for name, new in renamed.items():
+    floats = masks.union(*map(read_by, needed(model.graph.node, masks))) & tensors.writers.keys()
+    chosen = {}
+    for name in sorted(constants):
         value = tensors.constants[name]
-        replace_initializer(model, new, np.where(value, np.float32(LEAST), value))
-    return renamed
+        chosen[name] = graph.store(f"{name}:least", np.where(value, np.float32(LEAST), value))
+
+    def choose(graph: Rewriting, total: NodeProto) -> Nodes | None:
+        if total.output[0] not in totals:
+            return None
+        nodes = Nodes()
+        for name in masks.intersection(total.input) - chosen.keys():
+            nodes += graph.written(_CHOICE, total, _NUMBERS, mask=name)
+            chosen[name] = nodes[-1].output[0]
+        total.input[:] = [chosen.get(name, name) for name in total.input]
+        return [*nodes, total]
+
+    graph.run({"Add": choose})
+    return floats
 
 
 def _that_leave_out(model: ModelProto, names: set[str], samples: Iterable[Sample]) -> set[str]:
@@ -104,21 +109,3 @@ def _decided_by_inputs(model: ModelProto) -> set[str]:
 def _leaves_out(value: Array) -> bool:
     """Return whether numbers are 0 or far below."""
     return value.dtype == np.float32 and bool(((value == 0) | (value <= FAR)).all())
-
-
-def _add_choices(model: ModelProto, masks: set[str]) -> None:
-    """Add the choices before the first node that reads them."""
-    nodes, pending = list[NodeProto](), {f"{name}:chosen": name for name in masks}
-    for node in model.graph.node:
-        for chosen in pending.keys() & {*node.input}:
-            nodes += _choice(model, pending.pop(chosen))
-        nodes.append(node)
-    refill(model.graph.node, nodes)
-
-
-def _choice(model: ModelProto, mask: str) -> list[NodeProto]:
-    """Return the nodes that choose, and store their constants."""
-    for name, value in {"bound": FAR / 2, "least": LEAST, "none": 0.0}.items():
-        replace_initializer(model, f"{mask}:{name}", np.float32(value))
-    text = "far = Less (mask, bound)\nchosen = Where (far, least, none)"
-    return steps(text, {"mask": mask}, mask)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -27,13 +28,14 @@ from vtaops.graph.onnx_files import (
     opened,
     require,
 )
+from vtaops.network.compile import target_of
+from vtaops.network.target import Target
 from vtaops.quantization import sources
 from vtaops.quantization.activations import norms
-from vtaops.quantization.choice import Recipe, RecipeTrial, search_recipes, split
 from vtaops.quantization.costs import Cost, costs
 from vtaops.quantization.departures import Departure, changed_outputs, departures
-from vtaops.quantization.devices import QuantizationTarget
 from vtaops.quantization.equalize import equalize
+from vtaops.quantization.host import float_parts
 from vtaops.quantization.insert import given_floats, insert_pairs, integer_weights
 from vtaops.quantization.masks import choose_masks
 from vtaops.quantization.observers import (
@@ -46,9 +48,9 @@ from vtaops.quantization.observers import (
 )
 from vtaops.quantization.pictures import Preparation
 from vtaops.quantization.prepare import prepare
-from vtaops.quantization.quality import FEW, GOOD_DB, LOW_DB, Quality, compare
+from vtaops.quantization.quality import GOOD_DB, Quality, compare
 from vtaops.quantization.reach import reached
-from vtaops.quantization.relief import Relief, coarse_ends, relieved, worst_output
+from vtaops.quantization.relief import Relief, relieved, worst_output
 from vtaops.quantization.rounding import correct_biases, correctable, learn_rounding, learnable
 from vtaops.quantization.samples import Calibration, Sample, first_shapes, load_samples
 from vtaops.quantization.scales import (
@@ -68,6 +70,23 @@ DEVICES: dict[Scales | None, str] = {"pow2": "pynq"}
 LEAST_GAIN = 1.0
 """Least gain in dB for which an option is taken that nobody asked for; less is chance."""
 
+TRIED = {"bias_correction": math.inf, "equalization": GOOD_DB}
+"""Options that are tried without a device, and the dB of the worst output from which not."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The options of `quantize` that are chosen where nobody gives them."""
+
+    zero_points: bool
+    equalization: bool = False
+    learned_rounding: bool = False
+    bias_correction: bool = False
+
+    def __str__(self) -> str:
+        taken = [name.replace("_", " ") for name, taken in asdict(self).items() if taken]
+        return ", ".join(taken) or "plain"
+
 
 @dataclass(frozen=True)
 class Quantization:
@@ -79,29 +98,32 @@ class Quantization:
         The QDQ model, a standard ONNX file.
     prepared
         The float model whose tensors are quantised: optimised, and equalised if requested.
+    corrected
+        The same with learned weights and corrected biases.
     samples
         The calibration data.
+    recipe
+        The options that were taken.
     equalized
         Number of tensors whose channels were equalised.
     departures
         The outputs that the prepared model computes differently from the user's, and the tensors
         that the file computes differently from the prepared model, other than by rounding.
-    trials
-        The combinations tried for a device, best first; this model is the first.
     relief
         The products that stay float, because an output would keep too little; None if all fit.
     """
 
     model: ModelProto
     prepared: ModelProto
+    corrected: ModelProto
     samples: list[Sample]
+    recipe: Recipe
     equalized: int = 0
     departures: tuple[Departure, ...] = ()
-    trials: tuple[RecipeTrial, ...] = ()
     relief: Relief | None = None
 
     def costs(self, count: int = 10) -> list[Cost]:
-        """Return the tensors whose rounding costs the outputs most, and what would help."""
+        """Return the tensors whose rounding costs the outputs most."""
         return costs(self.prepared, self.model, self.samples, count)
 
     def quality(self) -> Quality:
@@ -137,9 +159,9 @@ def quantize(
         `.npy` files or pictures, arrays by name, or a loader of PyTorch. The first axis counts
         images. Integers for a quantised input represent real numbers, too.
     config : HardwareConfig, str or Path, optional
-        The device. All options among scales, zero points, equalisation, learned rounding and bias
-        correction that are not given are then tried, and the best combination is used. Every fourth
-        sample is held out from calibration; it judges a combination, with launches and cycles.
+        The device. Zero points, equalisation, learned rounding and bias correction are then tried
+        where they are not given, each on top of the best so far. Every fourth sample is held out
+        from calibration and judges.
     scales
         "free": each scale as its values ask for, one per output channel for weights, which needs
         fixed-point multipliers. "pow2": every scale is a power of two, one per tensor, so
@@ -211,48 +233,71 @@ def run_quantization(
     float_nodes: Sequence[str] | None = None,
     fixed: Mapping[str, Any] | None = None,
     weight_bits: int = 8,
-    **recipe: bool | None,
+    **options: bool | None,
 ) -> Quantization:
     """Quantise like `quantize`, and keep what the comparison with the float model needs.
 
-    `recipe` are the fields of `Recipe` that are given; one that is None, or missing, is chosen.
+    `options` are the fields of `Recipe` that are given; one that is None, or missing, is chosen.
     """
-    if scales not in (None, *get_args(Scales)):
-        raise ModelError(f"scales are 'pow2' or 'free', not {scales!r}")
-    device = QuantizationTarget(config if config is not None else DEVICES.get(scales))
-    scales = scales or device.scales
-    _check_bits(weight_bits, scales)
+    target, scales = _target(config, scales, weight_bits)
     floats, samples = _load(model, calibration, shapes, preparation, fixed or {})
     prepared = prepare(floats)
-    forced_floats = given_floats(prepared, float_nodes or ()) | choose_masks(prepared, samples)
+    kept, judges = (samples, samples) if config is None else _held_out(samples)
+    left = given_floats(prepared, float_nodes or ()) | choose_masks(prepared, kept)
+    start, tried = _recipes(options, scales, weight_bits, searched=config is not None)
     free = scales == "free"
-    default = {"zero_points": free, "learned_rounding": weight_bits < 8}
-    start, missing = _first_recipe(recipe, **default)
-    kept, judges = (samples, []) if config is None else split(samples)
-    quantizer = _Quantizer(
-        floats, prepared, kept, free, device, forced_floats, start, missing, weight_bits, judges
-    )
-    if not judges:
-        return _told(quantizer.relieved(chooses=float_nodes is None))
-    best, trials = search_recipes(quantizer.quantized, device, judges, start, missing)
-    if float_nodes is None:
-        best = quantizer.brought_back(best, trials[0].recipe, worst_output(best))
-    return _told(replace(best, trials=tuple(trials)))
+    quantizer = _Quantizer(prepared, kept, judges, free, target, left, start, tried, weight_bits)
+    done = _checked(floats, quantizer.quantized(start))
+    if not done.departures:
+        best = quantizer.chosen(done)
+        if float_nodes is None:
+            best = relieved(best, judges, partial(quantizer.quantized, best.recipe))
+        done = done if best is done else _checked(floats, best)
+    return _told(done)
 
 
-def _check_bits(weight_bits: int, scales: str) -> None:
-    if weight_bits not in ((4, 8) if scales == "free" else (8,)):
+def _target(config: Any, scales: Scales | None, bits: int) -> tuple[Target, Scales]:
+    """Return the device and the scales, those that it supports unless others are given."""
+    if scales not in (None, *get_args(Scales)):
+        raise ModelError(f"scales are 'pow2' or 'free', not {scales!r}")
+    target = target_of(config if config is not None else DEVICES.get(scales), None)
+    scales = scales or ("free" if target.scales else "pow2")
+    if bits not in ((4, 8) if scales == "free" else (8,)):
         raise ModelError(
-            f"weight_bits is {weight_bits}; weights have 8 bits, or with free scales 4 (scales are "
+            f"weight_bits is {bits}; weights have 8 bits, or with free scales 4 (scales are "
             f"{scales!r})"
         )
+    return target, scales
 
 
-def _first_recipe(given: Mapping[str, bool | None], **default: bool) -> tuple[Recipe, list[str]]:
-    """Return the recipe that is tried first, and the options that are not given."""
-    options = {name: value for name, value in given.items() if value is not None}
-    missing = [field.name for field in fields(Recipe) if field.name not in options]
-    return Recipe(**{**default, **options}), missing
+def _recipes(
+    options: Mapping[str, bool | None], scales: Scales, bits: int, *, searched: bool
+) -> tuple[Recipe, dict[str, float]]:
+    """Return the first recipe, and the options to try, each with the dB from which not."""
+    given = {name: value for name, value in options.items() if value is not None}
+    default = {"zero_points": scales == "free", "learned_rounding": bits < 8}
+    start = Recipe(**{**default, **given})
+    tried = dict.fromkeys(asdict(start), math.inf) if searched else TRIED
+    return start, {option: most for option, most in tried.items() if option not in given}
+
+
+def _held_out(samples: list[Sample]) -> tuple[list[Sample], list[Sample]]:
+    """Return the samples that calibrate, and every fourth, which judges; few do both."""
+    judges = samples[3::4]
+    return [s for i, s in enumerate(samples) if i % 4 < 3], judges or samples
+
+
+def _checked(floats: ModelProto, done: Quantization) -> Quantization:
+    """Hold a file against the user's float model."""
+    changed = changed_outputs(floats, done.prepared, done.samples[0])
+    changed += departures(done.corrected, done.model, done.samples[0])
+    return replace(done, departures=changed)
+
+
+def _held_out(samples: list[Sample]) -> tuple[list[Sample], list[Sample]]:
+    """Return the samples that calibrate, and every fourth, which judges; few do both."""
+    judges = samples[3::4]
+    return [s for i, s in enumerate(samples) if i % 4 < 3], judges or samples
 
 
 def _told(done: Quantization) -> Quantization:
@@ -279,7 +324,6 @@ class _Observed:
 
     model: ModelProto
     equalized: int
-    departures: tuple[Departure, ...]
     ranges: dict[str, Range]
     errors: SquaredErrors
     channels: Channels
@@ -307,41 +351,39 @@ class _Quantizer:
 
     Attributes
     ----------
-    floats, prepared
-        The user's float model, and the same prepared.
+    prepared
+        The float model.
+    samples, judges
+        Those that calibrate, and those on which recipes are compared.
     free
         Whether scales are free, not powers of two.
     given
         Results that stay float.
-    start, missing
-        The first recipe, and the options that nobody gave.
+    start, tried
+        The first recipe, and the options that are tried, each with the dB from which it is not.
     bits
         Of the weights of products.
-    judges
-        Samples on which the missing options are tried, if any.
     """
 
-    floats: ModelProto
     prepared: ModelProto
     samples: list[Sample]
+    judges: list[Sample]
     free: bool
-    device: QuantizationTarget
+    target: Target
     given: frozenset[str]
     start: Recipe
-    missing: Collection[str]
+    tried: Mapping[str, float]
     bits: int
-    judges: Sequence[Sample]
 
     def __post_init__(self) -> None:
         self.observed, self.placed = cache(self._observed), cache(self._placed)
 
     def may_take(self, option: str) -> bool:
         """Return whether a recipe may have an option."""
-        tried = bool(self.judges) or option == "bias_correction"
-        return (tried and option in self.missing) or getattr(self.start, option)
+        return option in self.tried or getattr(self.start, option)
 
     def _observed(self, equalization: bool) -> _Observed:
-        """Equalise the model, if asked to, observe it, and compare it with the given one."""
+        """Equalise the model, if asked to, and observe it."""
         model, equalized = deepcopy(self.prepared), 0
         if equalization:
             equalized = equalize(model, self.samples)
@@ -357,9 +399,8 @@ class _Quantizer:
         moments = Moments(layers, constants, len(self.samples))
         rows = RowSizes([norm.root for norm in norms(model)])
         observe(model, self.samples, (ranges, errors, channels, moments, rows), "calibrate image")
-        changed = changed_outputs(self.floats, model, self.samples[0])
         reach = reached(model, ranges.ranges())
-        return _Observed(model, equalized, changed, reach, errors, channels, moments, rows)
+        return _Observed(model, equalized, reach, errors, channels, moments, rows)
 
     def _placed(self, equalization: bool, zero_points: bool, left: frozenset[str]) -> _Placed:
         """Return where pairs stand in an observed model: where the device computes on integers."""
@@ -373,7 +414,7 @@ class _Quantizer:
             grids = power_of_two_grids(model, errors, ranges, groups, zero_points=zero_points)
         excluded = left.union(observed.lost(grids))
         weights = integer_weights(model, grids, excluded, free=self.free, bits=self.bits)
-        floats = self.device.floats(insert_pairs(model, grids, weights, excluded))
+        floats = float_parts(insert_pairs(model, grids, weights, excluded), self.target)
         results = excluded.union(floats.results)
         if not self.free:
             grids = no_finer_than_totals(model, grids, groups, results)
@@ -381,60 +422,33 @@ class _Quantizer:
         weights = integer_weights(model, kept, results, free=self.free, bits=self.bits)
         return _Placed(kept, weights, results)
 
-    def quantized(
-        self, recipe: Recipe, nodes: Sequence[str] = (), *, checked: bool = True
-    ) -> Quantization:
-        """Quantise by a recipe, some nodes left float; hold the file against float if `checked`."""
+    def quantized(self, recipe: Recipe, nodes: Sequence[str] = ()) -> Quantization:
+        """Quantise by a recipe, some nodes left float."""
         floats = given_floats(self.prepared, nodes) if nodes else self.given
         observed = self.observed(recipe.equalization)
         placed = self.placed(recipe.equalization, recipe.zero_points, floats)
-        plain, prepared = observed.model, deepcopy(observed.model)
+        corrected = deepcopy(observed.model)
         if recipe.learned_rounding:
-            learn_rounding(prepared, placed.weights, observed.moments.moments)
+            learn_rounding(corrected, placed.weights, observed.moments.moments)
         if recipe.bias_correction:
-            means, constants = observed.channels.mean, initializers(plain)
-            correct_biases(prepared, placed.weights, means, constants)
-        model = insert_pairs(prepared, placed.grids, placed.weights, placed.floats)
-        changed = observed.departures
-        if checked:
-            changed += departures(prepared, model, self.samples[0])
-        return Quantization(model, plain, self.samples, observed.equalized, changed)
+            constants = initializers(observed.model)
+            correct_biases(corrected, placed.weights, observed.channels.mean, constants)
+        model = insert_pairs(corrected, placed.grids, placed.weights, placed.floats)
+        return Quantization(
+            model, observed.model, corrected, self.samples, recipe, observed.equalized
+        )
 
-    def relieved(self, *, chooses: bool) -> Quantization:
-        """Quantise by the first recipe, or a better one, or by what brings back an output.
-
-        Biases are corrected if that helps, and channels equalised where an output is not good
-        already.
-        """
-        done, recipe = self.quantized(self.start), self.start
-        if done.departures:
-            return done
-        kept, biased = worst_output(done), correctable(self.prepared, initializers(self.prepared))
-        for option in ("bias_correction", "equalization"):
-            wanted = biased if option == "bias_correction" else kept < GOOD_DB
-            if option in self.missing and wanted:
-                change = replace(recipe, **{option: True})
-                tried = self.quantized(change)
-                if (decibels := worst_output(tried)) > kept + LEAST_GAIN:
-                    done, recipe, kept = tried, change, decibels
-        return self.brought_back(done, recipe, kept) if chooses else done
-
-    def brought_back(self, done: Quantization, recipe: Recipe, kept: float) -> Quantization:
-        """Leave products float where an output, which keeps so many dB, is lost otherwise.
-
-        So are last products most of whose values would have few steps.
-        """
-        again = partial(self.quantized, recipe)
-        if kept < LOW_DB:
-            mended, relief = relieved(done, again)
-            return replace(mended, relief=relief)
-        if not (ends := coarse_ends(done)):
-            return done
-        fine = again(ends)
-        if (decibels := worst_output(fine)) < kept:
-            return done
-        some = f" (and half of its values take more than {FEW})"
-        return replace(fine, relief=Relief(tuple(ends), decibels, kept, some))
+    def chosen(self, done: Quantization) -> Quantization:
+        """Return what is quantised, or better: with each option on top of the best so far."""
+        kept = worst_output(done, self.judges)
+        least = LEAST_GAIN if self.judges is self.samples else 0.0
+        for option, most in self.tried.items():
+            if kept < most:
+                taken = getattr(done.recipe, option)
+                changed = self.quantized(replace(done.recipe, **{option: not taken}))
+                if (decibels := worst_output(changed, self.judges)) > kept + least:
+                    done, kept = changed, decibels
+        return done
 
 
 def _load(

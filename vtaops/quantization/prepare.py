@@ -11,8 +11,6 @@ Tensors that a step of quantisation adds are called NAME:PART, as no exporter ca
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from vtaops.base.errors import ModelError
@@ -26,18 +24,21 @@ from vtaops.graph.onnx_files import (
     NodeProto,
     additions,
     attributes,
-    initializers,
     make_node,
-    needed,
     refill,
-    rename_inner,
     replace_initializer,
     require,
-    tensor_shapes,
 )
 from vtaops.graph.probe import runtime_session
-from vtaops.quantization.rewrites import keep_heads, spell_out_responses, steps
-from vtaops.quantization.scales import PRODUCTS, SATURATING
+from vtaops.quantization.rewrites import (
+    mixed_heads,
+    norm_of_token,
+    response_norm,
+    softmax_along_rows,
+    transpose_of_scores,
+)
+from vtaops.quantization.rewriting import Nodes, Rewriting
+from vtaops.quantization.scales import SATURATING
 
 SMALLEST_DIVISOR = 2.0**-100
 """Magnitude of divisors above which reciprocals are finite, and large enough to be exact."""
@@ -56,49 +57,66 @@ def prepare(model: ModelProto) -> ModelProto:
         path = folder / "optimized.onnx"
         runtime_session(model, "ORT_ENABLE_BASIC", optimized_model_filepath=str(path))
         prepared = onnx.load(str(path))
-    _drop_idle(prepared)
-    keep_heads(prepared)
-    spell_out_responses(prepared)
-    constants = initializers(prepared)
-    nodes = [new for node in prepared.graph.node for new in _rewritten(prepared, node, constants)]
-    refill(prepared.graph.node, nodes)
+    Rewriting(prepared).run(dict.fromkeys(("Add", "Mul", "Where"), _unchanged))
+    Rewriting(prepared).run(
+        {
+            "Sum": _sum,
+            "BatchNormalization": _batch_norm,
+            "InstanceNormalization": _norm_of_rows,
+            "ReduceMean": _reduce_mean,
+            "Gemm": _gemm,
+            "Max": _bound,
+            "Min": _bound,
+            "Div": lambda graph, node: response_norm(graph, node) or _quotient(graph, node),
+            "Transpose": transpose_of_scores,
+            "Softmax": softmax_along_rows,
+            "MatMul": mixed_heads,
+            "Reshape": mixed_heads,
+            "Gather": norm_of_token,
+        }
+    )
     _activate_parts(prepared)
     _fold_affine(prepared)
-    _own_biases(prepared)
     _name_nodes(prepared)
     result: ModelProto = onnx.shape_inference.infer_shapes(prepared)
     return result
 
 
-def _drop_idle(model: ModelProto) -> None:
-    """Drop what changes nothing: sums with zeros, tests whether a softmax is a number."""
-    tensors, renamed = Connections(model), dict[str, str]()
-    shapes = tensor_shapes((*model.graph.input, *model.graph.value_info))
-    kept = []
-    for node in model.graph.node:
-        same = _softmax_behind(node, tensors) or _unchanged(node, tensors, shapes)
-        if same is None or node.output[0] in tensors.outputs:
-            kept.append(node)
-        else:
-            renamed[node.output[0]] = renamed.get(same, same)
-    for node in kept:
-        node.input[:] = [renamed.get(name, name) for name in node.input]
-        rename_inner(node, renamed)
-    refill(model.graph.node, needed(kept, tensors.outputs))
+# ------------------------------------------------------------------------- what changes nothing
 
 
-def _softmax_behind(node: NodeProto, tensors: Connections) -> str | None:
+NEUTRAL = {"Add": 0, "Mul": 1}
+"""Numbers that change no other in operators of two."""
+
+
+def _unchanged(graph: Rewriting, node: NodeProto) -> str | None:
+    """Return the input that the result is: of ``x + 0``, ``x * 1``, or a choice that is decided."""
+    if node.op_type == "Where" and node.input[0] not in graph.constants:
+        return _softmax_behind(graph.tensors, *node.input)
+    same = (n for n in _taken(node, graph.constants) if n in graph.shapes)
+    return next((n for n in same if graph.shapes[n] == graph.shapes.get(node.output[0])), None)
+
+
+def _taken(node: NodeProto, constants: Arrays) -> list[str]:
+    """Return the inputs whose elements a node takes as they are, maybe for more of them."""
+    names: list[str] = [*node.input]
+    if node.op_type in NEUTRAL:
+        pairs, idle = (names, names[::-1]), NEUTRAL[node.op_type]
+        return [n for n, c in pairs if c in constants and (constants[c] == idle).all()]
+    chosen = constants[names[0]]
+    return names[1:2] if chosen.all() else [] if chosen.any() else names[2:]
+
+
+def _softmax_behind(tensors: Connections, test: str, _: str, result: str) -> str | None:
     """Return the softmax that ``Where(IsNaN(softmax), 0, softmax)`` is; None if it is none."""
-    if node.op_type != "Where":
+    check, softmax = (tensors.writers.get(name) for name in (test, result))
+    if softmax is None or check is None or [*check.input] != [result]:
         return None
-    test, softmax = (tensors.writers.get(node.input[index]) for index in (0, 2))
-    if softmax is None or softmax.op_type != "Softmax" or test is None:
-        return None
-    if (test.op_type, *test.input) != ("IsNaN", node.input[2]):
+    if (check.op_type, softmax.op_type) != ("IsNaN", "Softmax"):
         return None
     terms = tensors.writers.get(softmax.input[0], softmax).input
     masks = (tensors.constants[name] for name in terms if name in tensors.constants)
-    return str(node.input[2]) if all(map(_leaves_some, masks)) else None
+    return result if all(map(_leaves_some, masks)) else None
 
 
 def _leaves_some(mask: Array) -> bool:
@@ -106,89 +124,51 @@ def _leaves_some(mask: Array) -> bool:
     return mask.ndim > 0 and bool((mask.max(axis=-1, initial=-np.inf) > -1e30).all())
 
 
-NEUTRAL = {"Add": 0, "Mul": 1}
-"""Numbers that change no other in operators of two."""
+# ---------------------------------------------------------------------- nodes that VTA has not
 
 
-def _unchanged(
-    node: NodeProto, tensors: Connections, shapes: Mapping[str, tuple[int, ...]]
-) -> str | None:
-    """Return the input that is the result of a node; None if there is none."""
-    same = (n for n in _taken(node, tensors.constants) if n in shapes)
-    return next((n for n in same if shapes[n] == shapes.get(node.output[0])), None)
+def _sum(_: Rewriting, node: NodeProto) -> Nodes:
+    """Return a sum of n tensors as n - 1 additions."""
+    return additions(node) or [make_node("Identity", node.input, node.output)]
 
 
-def _taken(node: NodeProto, constants: Arrays) -> list[str]:
-    """Return the inputs whose elements a node takes as they are, maybe for more of them."""
-    names: list[str] = [*node.input]
-    first, others = names[0], names[1:]
-    if node.op_type in NEUTRAL:
-        pairs, idle = ((first, others[0]), (others[0], first)), NEUTRAL[node.op_type]
-        return [n for n, c in pairs if c in constants and (constants[c] == idle).all()]
-    if node.op_type != "Where" or first not in constants:
-        return []
-    chosen = constants[first]
-    if chosen.all():
-        return others[:1]
-    return [] if chosen.any() else others[1:]
-
-
-def _rewritten(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
-    rewrite = {
-        "Sum": _sum,
-        "BatchNormalization": _batch_norm,
-        "InstanceNormalization": _norm_of_rows,
-        "ReduceMean": _reduce_mean,
-        "Gemm": _gemm,
-        "Max": _bound,
-        "Min": _bound,
-        "Div": _quotient,
-    }
-    rule = rewrite.get(node.op_type)
-    return rule(model, node, constants) if rule else [node]
-
-
-def _sum(_: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
-    """Rewrite a sum of n tensors as n - 1 additions."""
-    if len(node.input) == 1:
-        return [make_node("Identity", node.input, node.output)]
-    return additions(node)
-
-
-def _bound(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
-    """Rewrite an extremum of a tensor and a number as a Clip."""
+def _bound(graph: Rewriting, node: NodeProto) -> Nodes | None:
+    """Return an extremum of a tensor and a number as a Clip."""
+    constants = graph.constants
     bounds = [name for name in node.input if name in constants and constants[name].size == 1]
     data = [*({*node.input} - {*bounds})]
     value = constants[bounds[0]] if len(bounds) == len(data) == 1 else None
-    if value is None or value.dtype != np.float32 or value.ndim > len(_shape(model, data[0])):
-        return [node]
-    bound = _stored(model, constants, f"{node.output[0]}:bound", value.reshape(()))
+    if value is None or value.dtype != np.float32:
+        return None
+    if value.ndim > len(graph.shapes.get(data[0], ())):
+        return None
+    bound = graph.store(f"{node.output[0]}:bound", value.reshape(()))
     ends = [bound] if node.op_type == "Max" else ["", bound]
     return [make_node("Clip", [data[0], *ends], node.output, name=node.name)]
 
 
-def _quotient(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
-    """Rewrite a division by a constant as a product with its reciprocal, which integers have."""
-    value = constants.get(node.input[1])
+def _quotient(graph: Rewriting, node: NodeProto) -> Nodes | None:
+    """Return a division by a constant as a product with its reciprocal, which integers have."""
+    value = graph.constants.get(node.input[1])
     if value is None or value.dtype != np.float32 or not np.all(np.abs(value) > SMALLEST_DIVISOR):
-        return [node]
-    factor = _stored(model, constants, f"{node.output[0]}:factor", 1 / value.astype(np.float64))
-    return [make_node("Mul", [node.input[0], factor], node.output, name=node.name)]
+        return None
+    constants = {"factor": 1 / value.astype(np.float64)}
+    return graph.written("result = Mul (data, factor)", node, constants)
 
 
-def _gemm(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
-    """Rewrite a product so that its factors are 1 and its bias is a vector or an addition."""
+def _gemm(graph: Rewriting, node: NodeProto) -> Nodes | None:
+    """Return a product whose factors are 1 and whose bias is a vector or an addition."""
     attrs, (result,) = attributes(node), node.output
     data, weight, term = [*node.input, ""][:3]
     alpha, beta = attrs.pop("alpha", 1.0), attrs.pop("beta", 1.0) if term else 1.0
-    names = [_scaled(model, constants, weight, alpha, f"{result}:weight")]
-    names.append(_scaled(model, constants, term, beta, f"{result}:bias"))
-    if None in names:
-        return [node]
-    weight, term = map(str, names)
-    row = _row(constants, weight, term, bool(attrs.get("transB", 0)))
+    for name, factor in ((weight, alpha), (term, beta)):
+        if factor != 1 and name not in graph.constants:
+            return None
+    weight = _scaled(graph, weight, alpha, f"{result}:weight")
+    term = _scaled(graph, term, beta, f"{result}:bias")
+    row = _row(graph.constants, weight, term, bool(attrs.get("transB", 0)))
     if row is not None:
-        term = _stored(model, constants, f"{result}:bias", row)
+        term = graph.store(f"{result}:bias", row)
     if not term or row is not None:
         kept = [name for name in (data, weight, term) if name]
         return [make_node("Gemm", kept, [result], name=node.name, **attrs)]
@@ -197,13 +177,9 @@ def _gemm(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodePro
     return [product, make_node("Add", [alone, term], [result])]
 
 
-def _scaled(model: ModelProto, constants: Arrays, name: str, factor: float, new: str) -> str | None:
-    """Return the name of a constant times a factor; None if it has one and is no constant."""
-    if factor == 1.0:
-        return name
-    if name not in constants:
-        return None
-    return _stored(model, constants, new, constants[name] * np.float32(factor))
+def _scaled(graph: Rewriting, name: str, factor: float, new: str) -> str:
+    """Return the name of a constant times a factor."""
+    return name if factor == 1 else graph.store(new, graph.constants[name] * np.float32(factor))
 
 
 def _row(constants: Arrays, weight: str, term: str, transposed: bool) -> Array | None:
@@ -215,45 +191,22 @@ def _row(constants: Arrays, weight: str, term: str, transposed: bool) -> Array |
     return np.broadcast_to(value.reshape(-1), (units,)) if value.size in (1, units) else None
 
 
-def _stored(model: ModelProto, constants: Arrays, name: str, value: Array) -> str:
-    """Add a constant to a model and return its name."""
-    constants[name] = value.astype(np.float32)
-    replace_initializer(model, name, constants[name])
-    return name
-
-
-def _own_biases(model: ModelProto) -> None:
-    """Give each product its own bias, which has the grid of its sums."""
-    tensors = Connections(model)
-    for node in model.graph.node:
-        if node.op_type in PRODUCTS and len(node.input) > 2:
-            name = node.input[2]
-            if name in tensors.constants and len(tensors.readers[name]) > 1:
-                node.input[2] = f"{node.output[0]}:bias"
-                replace_initializer(model, node.input[2], tensors.constants[name])
-
-
-def _batch_norm(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
-    """Rewrite a batch norm as a depthwise 1x1 convolution with scale / deviation.
+def _batch_norm(graph: Rewriting, node: NodeProto) -> Nodes | None:
+    """Return a batch norm as a depthwise 1x1 convolution with scale / deviation.
 
     That of a matrix becomes a product and a sum, which `_fold_affine` may fold.
     """
-    if len(node.output) != 1 or not all(name in constants for name in node.input[1:]):
-        return [node]
-    scale, shift, mean, variance = (constants[n].astype(np.float64) for n in node.input[1:])
+    if len(node.output) != 1 or not all(name in graph.constants for name in node.input[1:]):
+        return None
+    scale, shift, mean, variance = (graph.constants[n].astype(np.float64) for n in node.input[1:])
     factor = scale / _deviation(node, variance)
-    rank = len(_shape(model, node.input[0])) or 4
+    rank = len(graph.shapes.get(node.input[0], ())) or 4
     weight = factor.reshape(-1, *[1] * (rank - 1)) if rank > 2 else factor
-    names = [f"{node.output[0]}:{part}" for part in ("weight", "bias")]
-    for name, value in zip(names, (weight, shift - mean * factor), strict=True):
-        replace_initializer(model, name, value.astype(np.float32))
-    if rank == 2:
-        ends = {"data": node.input[0], "result": node.output[0]}
-        return steps(
-            "scaled = Mul (data, weight)\nresult = Add (scaled, bias)", ends, node.output[0]
-        )
-    kernel = {"kernel_shape": [1] * (rank - 2), "group": len(factor)}
-    return [make_node("Conv", [node.input[0], *names], node.output, **kernel)]
+    text = "scaled = Mul (data, weight)\nresult = Add (scaled, bias)"
+    if rank > 2:
+        form = f"kernel_shape = {[1] * (rank - 2)}, group = {len(factor)}"
+        text = f"result = Conv <{form}> (data, weight, bias)"
+    return graph.written(text, node, {"weight": weight, "bias": shift - mean * factor})
 
 
 def _deviation(node: NodeProto, variance: Array) -> Array:
@@ -272,19 +225,18 @@ LAYER_NORMS = 17
 """The opset from which ONNX has layer norms."""
 
 
-def _norm_of_rows(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
-    """Rewrite an instance norm of rows, as exporters write group norms, as a layer norm."""
-    (result,), (data, *names), shape = node.output, node.input, _shape(model, node.input[0])
-    plain = (np.all(constants.get(n) == one) for n, one in zip(names, (1, 0), strict=True))
-    known = any(entry.version >= LAYER_NORMS for entry in model.opset_import if not entry.domain)
-    if len(shape) != 3 or not all(plain) or not known:
-        return [node]
-    row = [
-        _stored(model, constants, f"{result}:{part}", np.full(shape[2], number))
-        for part, number in (("weight", 1), ("bias", 0))
-    ]
-    epsilon = attributes(node).get("epsilon", 1e-5)
-    return [make_node("LayerNormalization", [data, *row], [result], axis=-1, epsilon=epsilon)]
+def _norm_of_rows(graph: Rewriting, node: NodeProto) -> Nodes | None:
+    """Return an instance norm of rows, as exporters write group norms, as a layer norm."""
+    shape = graph.shapes.get(node.input[0], ())
+    scale, bias = (graph.constants.get(name) for name in node.input[1:])
+    known = any(e.version >= LAYER_NORMS for e in graph.model.opset_import if not e.domain)
+    if len(shape) != 3 or not known or not (np.all(scale == 1) and np.all(bias == 0)):
+        return None
+    constants = {"weight": np.ones(shape[2]), "bias": np.zeros(shape[2])}
+    form = f"axis = -1, epsilon = {attributes(node).get('epsilon', 1e-5)}"
+    return graph.written(
+        f"result = LayerNormalization <{form}> (data, weight, bias)", node, constants
+    )
 
 
 _TURNED = """\
@@ -300,23 +252,16 @@ _MEANS = {
 """Means of some rank along some axes, which are kept or not."""
 
 
-def _reduce_mean(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
-    """Rewrite a mean over height and width, or over tokens (1), as a global average."""
-    (result,), data, rank = node.output, node.input[0], len(_shape(model, node.input[0]))
-    axes, kept = _mean_axes(node, rank, constants), attributes(node).get("keepdims", 1)
-    text = _MEANS.get((rank, *axes, kept))
-    return steps(text, {"data": data, "result": result}, result) if text else [node]
+def _reduce_mean(graph: Rewriting, node: NodeProto) -> Nodes | None:
+    """Return a mean over height and width, or over tokens (1), as a global average."""
+    rank, attrs = len(graph.shapes.get(node.input[0], ())), attributes(node)
+    axes = attrs.get("axes", graph.constants.get([*node.input, ""][1], ()))
+    known = sorted(int(axis) % max(rank, 1) for axis in axes)
+    text = _MEANS.get((rank, *known, attrs.get("keepdims", 1)))
+    return graph.written(text, node) if text else None
 
 
-def _mean_axes(node: NodeProto, rank: int, constants: Arrays) -> list[int]:
-    """Return the axes of a mean, from 0 on; empty if they are not known."""
-    stated = constants.get([*node.input, ""][1], np.empty(0))
-    axes = attributes(node).get("axes", stated)
-    return sorted(int(axis) % max(rank, 1) for axis in axes)
-
-
-def _shape(model: ModelProto, name: str) -> tuple[int, ...]:
-    return tensor_shapes((*model.graph.input, *model.graph.value_info)).get(name, ())
+# ------------------------------------------------------------------------- the whole graph
 
 
 def _activate_parts(model: ModelProto) -> None:

@@ -2,21 +2,19 @@
 
 A few products often cost nearly all that an output loses: the spectrum at the front of a judge of
 sound, the last layer of a regression. Where an output keeps less than `LOW_DB` in spite of
-equalised channels, such products are left to the host. Tried first are all in front of a function
-that the host computes, if they are a small part of the network: those of a filter bank before its
-logarithm, which tells values apart that one grid does not; the launch before that function falls
-away. Then come single products, as few as bring the output back, and larger fronts. If nothing
-brings all samples back, what brings back most is taken, if that is most of them; else nothing
-changes. A file in which each tensor may pass in float shows what helps.
+equalised channels, such products are left to the host. Tried are all in front of a product or of a
+function that the host computes, such as those of a filter bank before its logarithm, which tells
+values apart that one grid does not, and whose launch falls away; then the costliest products, each
+on top of those before, and larger fronts. If nothing brings all samples back,
+what brings back most is taken, if that is most of them; else nothing changes. A file in which each
+tensor may pass in float shows what helps.
 """
 
 from __future__ import annotations
 
-import functools
 import math
-import operator
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,7 +25,7 @@ from vtaops.graph.onnx_files import (
     ModelProto,
     NodeProto,
     initializers,
-    producers,
+    needed,
     tensor_shapes,
 )
 from vtaops.graph.probe import Probe
@@ -35,6 +33,7 @@ from vtaops.quantization.activations import functions
 from vtaops.quantization.costs import Switches
 from vtaops.quantization.pairs import images
 from vtaops.quantization.quality import FEW, GOOD_DB, LOW_DB, outputs, spread, sqnrs
+from vtaops.quantization.samples import Sample
 from vtaops.quantization.scales import MOVES, PRODUCTS, only_moved, saturated
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ MOST_LAYERS = 6
 """Most products that are left float, other than those in front of a function of the host."""
 
 MOST_WORK = 1 / 4
-"""Largest part of all multiplications that such a front may have."""
+"""Largest part of all multiplications that a front may have before single products are tried."""
 
 MOST_FRONTS = 24
 """Most fronts that are tried."""
@@ -84,63 +83,53 @@ class Relief:
         )
 
 
-def worst_output(done: Quantization) -> float:
+def worst_output(done: Quantization, samples: Sequence[Sample]) -> float:
     """Return the SQNR in dB of the output that keeps least."""
-    return _judged(done)[0]
+    return _judged(done, samples)[0]
 
 
-def _judged(done: Quantization) -> tuple[float, int]:
+def _judged(done: Quantization, samples: Sequence[Sample]) -> tuple[float, int]:
     """Return the SQNR of the worst output, and the number of samples with enough of all."""
-    judges = spread(done.samples, JUDGES)
+    judges = spread(samples, JUDGES)
     exact, rounded = outputs(done.prepared, judges, exact=False), outputs(done.model, judges)
     alone = (min(sqnrs([one], [other])) for one, other in zip(exact, rounded, strict=True))
     return min(sqnrs(exact, rounded)), sum(db >= LOW_DB for db in alone)
 
 
 def relieved(
-    done: Quantization, again: Callable[..., Quantization]
-) -> tuple[Quantization, Relief | None]:
-    """Return a quantisation with as few products in float as bring its outputs back.
+    done: Quantization, judges: Sequence[Sample], again: Callable[[Sequence[str]], Quantization]
+) -> Quantization:
+    """Leave products float where an output is lost otherwise.
 
     Parameters
     ----------
     done
-        What was quantised, an output of which keeps too little.
+        What was quantised.
+    judges
+        Samples on which it is judged.
     again
-        Quantises with the given nodes in float; what was only tried is not `checked` for
-        departures from float, which takes as long as a run of many samples.
+        Quantises with the given nodes in float.
     """
-    (before, enough), search = _judged(done), _Search(done)
-    samples: dict[tuple[str, ...], int] = {}
-
-    def brings_back(nodes: Sequence[str]) -> bool:
-        relaxed = again(nodes, checked=False)
-        if not any(node.op_type == "QuantizeLinear" for node in relaxed.model.graph.node):
-            return False
-        least, samples[tuple(nodes)] = _judged(relaxed)
-        return least >= LOW_DB
-
-    kept, some = search.first(brings_back), ""
-    if kept is None:  # quiet samples may be lost with any product on integers; others need not be
-        kept = max(samples, key=lambda nodes: (samples[nodes], -len(nodes)), default=())
-        most, count = samples.get(tuple(kept), 0), len(spread(done.samples, JUDGES))
-        if most <= max(enough, count // 2):
-            return done, None
-        some = f" (and {LOW_DB:.0f} dB in {most} of {count} samples, not {enough})"
-    chosen = again(kept, checked=True)
-    return chosen, Relief(tuple(search.products(kept)), worst_output(chosen), before, some)
-
-
-def _fewest(
-    costliest: Sequence[str], brings_back: Callable[[Sequence[str]], bool]
-) -> list[str] | None:
-    """Return the fewest of the costliest products, the first ones at first, that bring back."""
-    sizes = ([*costliest[:count]] for count in range(1, len(costliest) + 1))
-    kept = next(filter(brings_back, sizes), None)
-    for node in kept[:-1] if kept else ():  # the last one was needed; others may be on its way
-        fewer = [other for other in kept or () if other != node]
-        kept = fewer if brings_back(fewer) else kept
-    return kept
+    before, enough = _judged(done, judges)
+    if before >= LOW_DB:
+        return _fine_ends(done, judges, again, before)
+    search = _Search(done)
+    tried: list[tuple[int, Quantization, float, list[str]]] = []
+    for nodes in search.candidates():
+        relaxed = again(nodes)
+        if any(node.op_type == "QuantizeLinear" for node in relaxed.model.graph.node):
+            least, count = _judged(relaxed, judges)
+            products = search.products(nodes)
+            if least >= LOW_DB:
+                return replace(relaxed, relief=Relief(tuple(products), least, before))
+            tried.append((count, relaxed, least, products))
+    # Quiet samples may be lost with any product on integers; others need not be.
+    most, relaxed, least, products = max(tried, key=lambda each: each[0], default=(0, done, 0, []))
+    of = len(spread(judges, JUDGES))
+    if most <= max(enough, of // 2):
+        return done
+    some = f" (and {LOW_DB:.0f} dB in {most} of {of} samples, not {enough})"
+    return replace(relaxed, relief=Relief(tuple(products), least, before, some))
 
 
 class _Search:
@@ -151,26 +140,22 @@ class _Search:
         self._switches = Switches(self._model, done.model, spread(done.samples, SEARCHED))
         self._groups = _tensors_of_products(self._model, self._switches.images)
 
-    def _sqnr(self, passing: Collection[str]) -> float:
-        """Return the dB of the worst output with some tensors in float."""
-        return min(self._switches.sqnrs(passing))
-
-    def first(self, brings_back: Callable[[Sequence[str]], bool]) -> Sequence[str] | None:
-        """Return the first nodes that bring back: of small fronts, few products, large fronts."""
+    def candidates(self) -> list[list[str]]:
+        """Return nodes whose tensors in float bring back: small fronts, products, large fronts."""
         work = multiplications(self._model, self._groups)
         fronts: dict[int, tuple[list[str], set[str]]] = {}
         for nodes, tensors in self._fronts():
             fronts[sum(work[node] for node in self.products(nodes))] = nodes, tensors
-        whole = sum(work.values())
-        tried = spread(sorted(fronts.keys() - {0, whole}), MOST_FRONTS)
-        sizes = [size for size in tried if self._sqnr(fronts[size][1]) >= LOW_DB]
-        small = sum(size <= MOST_WORK * whole for size in sizes)
-        ordered = [fronts[size][0] for size in sizes]
-        return (
-            next(filter(brings_back, ordered[:small]), None)
-            or _fewest(self._costliest(), brings_back)
-            or next(filter(brings_back, ordered[small:]), None)
-        )
+        sizes = spread(sorted(fronts.keys() - {0}), MOST_FRONTS)
+        back = {size: fronts[size][0] for size in sizes if self._sqnr(fronts[size][1]) >= LOW_DB}
+        small = [nodes for size, nodes in back.items() if size <= MOST_WORK * sum(work.values())]
+        costliest = self._costliest()
+        few = [costliest[:count] for count in range(1, len(costliest) + 1)]
+        return [*small, *few, *[*back.values()][len(small) :]]
+
+    def _sqnr(self, passing: Collection[str]) -> float:
+        """Return the dB of the worst output with some tensors in float."""
+        return min(self._switches.sqnrs(passing))
 
     def _without(self, nodes: Sequence[str]) -> float:
         """Return the dB of the worst output with some products in float."""
@@ -192,19 +177,13 @@ class _Search:
         return [node for node in self._groups if node in nodes]
 
     def _fronts(self) -> Iterator[tuple[list[str], set[str]]]:
-        """Yield what is in front of each product and function of the host: nodes, and tensors.
-
-        Bit i of a number stands for node i.
-        """
-        nodes, before = [*self._model.graph.node], dict[str, int]()
-        ends = self._ends()
-        for number, node in enumerate(nodes):
-            front = functools.reduce(operator.or_, (before.get(n, 0) for n in node.input), 0)
+        """Yield what is in front of each product and function of the host: nodes, and tensors."""
+        nodes, ends = [*self._model.graph.node], self._ends()
+        for node in nodes:
             if node.name in ends:
                 read = node.input[:1] if node.name in self._groups else node.input
-                those = [each for i, each in enumerate(nodes) if front >> i & 1]
-                yield [n.name for n in those], {*read}.union(*(n.input for n in those))
-            before |= dict.fromkeys(node.output, front | 1 << number)
+                front = needed(nodes, node.input)
+                yield [n.name for n in front], {*read}.union(*(n.input for n in front))
 
     def _ends(self) -> set[str]:
         """Return the names of products, and of functions that the host computes."""
@@ -225,11 +204,9 @@ def multiplications(model: ModelProto, nodes: Collection[str]) -> dict[str, int]
 
 def _multiplications(node: NodeProto, shapes: Mapping[str, Sequence[int]]) -> int:
     data, weight, result = (shapes.get(n) or (1,) for n in (*node.input[:2], node.output[0]))
-    if node.op_type == "ConvTranspose":  # each value of its input meets the kernels of a channel
-        return math.prod(data) * math.prod(weight[1:])
-    if node.op_type == "Conv":
-        return math.prod(result) * math.prod(weight[1:])
-    return math.prod(result) * data[-1]
+    # Each value of the input of a transposed convolution meets the kernels of a channel.
+    each = weight[1:] if node.op_type in ("Conv", "ConvTranspose") else data[-1:]
+    return math.prod(data if node.op_type == "ConvTranspose" else result) * math.prod(each)
 
 
 def _tensors_of_products(model: ModelProto, found: Mapping[str, str]) -> dict[str, set[str]]:
@@ -253,46 +230,40 @@ MOST_END_WORK = 1 / 20
 LEAST_VALUES = 64
 """Values of a sample from which half of them say something of most."""
 
+UNEVEN = 16
+"""Ratio of the largest value to the median from which half take fewer than `FEW` values."""
 
-def coarse_ends(done: Quantization) -> list[str]:
-    """Return the last products half of whose values would take fewer than `FEW` values.
+
+def _fine_ends(
+    done: Quantization,
+    judges: Sequence[Sample],
+    again: Callable[[Sequence[str]], Quantization],
+    before: float,
+) -> Quantization:
+    """Leave the last products float half of whose values would take fewer than `FEW` values.
 
     Logits of a detector from -400 to 3 have steps of 1.6, and what decides, their sign, lies within
     two. If last products do little work, the host may compute them from the integers before.
     """
-    steps = _steps(done)
-    coarse = [
-        name for name, size in _middles(done, [*steps]).items() if size < FEW / 2 * steps[name]
-    ]
-    writers = producers(done.prepared)
-    nodes = [writers[name].name for name in coarse]
-    products = [n.name for n in done.prepared.graph.node if n.op_type in PRODUCTS]
-    work = multiplications(done.prepared, products)
+    products = {n.output[0]: n.name for n in done.prepared.graph.node if n.op_type in PRODUCTS}
+    nodes = [products[name] for name in _coarse_ends(done, products)]
+    work = multiplications(done.prepared, products.values())
     small = sum(map(work.__getitem__, nodes)) <= MOST_END_WORK * sum(work.values())
-    return nodes if small else []
+    if not nodes or not small:
+        return done
+    fine = again(nodes)
+    least = worst_output(fine, judges)
+    some = f" (and half of its values take more than {FEW})"
+    relief = Relief(tuple(nodes), least, before, some)
+    return done if least < before else replace(fine, relief=relief)
 
 
-def _steps(done: Quantization) -> dict[str, float]:
-    """Return the scale of what last products write: outputs, or what is only moved to them."""
-    image_of, written = images(done.prepared, done.model), producers(done.model)
-    tensors, moved = Connections(done.prepared), only_moved(done.prepared)
-    constants = initializers(done.model)
-
-    def is_end(name: str) -> bool:
-        behind = {reader.output[0] for reader in tensors.readers.get(name, [])}
-        return name in tensors.outputs or (bool(behind) and behind <= moved.keys())
-
-    products = [n.output[0] for n in done.prepared.graph.node if n.op_type in PRODUCTS]
-    return {
-        name: float(constants[written[image_of[name]].input[1]].max())
-        for name in products
-        if name in image_of and is_end(name)
-    }
-
-
-def _middles(done: Quantization, names: Sequence[str]) -> dict[str, float]:
-    """Return the median magnitude of tensors on the calibration data."""
+def _coarse_ends(done: Quantization, products: Iterable[str]) -> Iterator[str]:
+    """Yield results of last products half of whose values are far below the largest."""
+    last = only_moved(done.prepared).keys() & images(done.prepared, done.model).keys()
+    names = [name for name in products if name in last]
     runs = [*map(Probe(done.prepared, names, exact=False).run, done.samples)]
-    values = {name: np.abs(np.stack([run[name] for run in runs])) for name in names}
-    many = {name: each for name, each in values.items() if each[0].size >= LEAST_VALUES}
-    return {name: float(np.median(each)) for name, each in many.items()}
+    for name in names:
+        sizes = np.abs(np.stack([run[name] for run in runs]))
+        if sizes[0].size >= LEAST_VALUES and UNEVEN * np.median(sizes) < sizes.max():
+            yield name

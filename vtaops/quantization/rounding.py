@@ -109,10 +109,9 @@ def correct_biases(
         groups = attributes(node).get("group", 1)
         means = mean(node.input[0]).reshape(groups, 1, -1)
         shift = (error.reshape(groups, -1, error.shape[1]) * means).sum(axis=2).reshape(-1)
-        if len(node.input) == 2:
-            node.input.append(f"{node.output[0]}:bias")
-        bias = plain.get(node.input[2], np.zeros(len(shift)))
-        replace_initializer(model, node.input[2], (bias - shift).astype(np.float32))
+        bias, own = sum(plain[name] for name in node.input[2:]), f"{node.output[0]}:bias"
+        node.input[2:] = [own]
+        replace_initializer(model, own, (bias - shift).astype(np.float32))
 
 
 def correctable(model: ModelProto, weights: Mapping[str, object]) -> list[NodeProto]:

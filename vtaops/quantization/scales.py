@@ -8,7 +8,7 @@ Relu or Clip saturate on the grid of its output.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -118,14 +118,14 @@ def _loose_ends(model: ModelProto, ranges: Mapping[str, Range]) -> set[str]:
 
 
 def only_moved(model: ModelProto) -> dict[str, set[str]]:
-    """Return the tensors that are moved to the outputs and not computed with, and those behind."""
+    """Return the tensors that nothing computes with, each with those that it is moved to."""
     tensors, loose = Connections(model), dict[str, set[str]]()
-    for node in reversed(model.graph.node):
-        readers = [reader for name in node.output for reader in tensors.readers.get(name, [])]
-        behind = [reader.output[0] for reader in readers]
-        if node.op_type in ("Concat", "DepthToSpace", *MOVES) and loose.keys() >= {*behind}:
-            names = {*node.output}.union(*map(loose.__getitem__, behind))
-            loose |= dict.fromkeys(node.output, names)
+    for name in reversed(list(tensors.writers)):
+        readers = tensors.readers.get(name, [])
+        behind = {reader.output[0] for reader in readers}
+        moved = all(reader.op_type in ("Concat", "DepthToSpace", *MOVES) for reader in readers)
+        if moved and behind <= loose.keys():
+            loose[name] = {name}.union(*map(loose.__getitem__, behind))
     return loose
 
 
@@ -279,51 +279,30 @@ def no_finer_than_totals(
     groups: dict[str, str],
     floats: Collection[str],
 ) -> dict[str, Grid]:
-    """Make grids that only additions read at least as coarse as those of their results.
+    """Make grids that only one addition reads at least as coarse as that of its result.
 
     The sum then loses no bit of them. Rounding them where they are computed, from sums of many
     bits, costs as much, but has no exact halves, all of which hardware rounds up. Additions that
     continue the sums of a convolution are excluded: they round once, whatever the grid.
     """
-    result, tensors = dict(grids), Connections(model)
-    additions = [node for node in reversed(model.graph.node) if node.op_type == "Add"]
-    added = {node.output[0] for node in additions} & grids.keys() - {*floats}
-    for group in _groups_added(additions, added, groups):
-        coarsest = min(_total(name, tensors, result, group, added) for name in group)
-        if result[group[0]].scale < coarsest < np.inf:
-            result |= {name: replace(result[name], scale=coarsest) for name in group}
+    result, tensors, members = dict(grids), Connections(model), defaultdict[str, set[str]](set)
+    for name in grids:
+        members[groups[name]].add(name)
+    for node in reversed(model.graph.node):
+        if node.op_type == "Add" and node.output[0] in result.keys() - {*floats}:
+            scale = result[node.output[0]].scale
+            for group in (members[groups.get(name, "")] for name in node.input):
+                if _are_added(group, node, tensors):
+                    coarse = {name: max(scale, result[name].scale) for name in group}
+                    result |= {name: replace(result[name], scale=s) for name, s in coarse.items()}
     return result
 
 
-def _groups_added(
-    additions: Iterable[NodeProto], added: Collection[str], groups: Mapping[str, str]
-) -> Iterator[list[str]]:
-    """Yield the tensors that share a grid with an operand of an addition on integers."""
-    members: dict[str, list[str]] = defaultdict(list)
-    for name, group in groups.items():
-        members[group].append(name)
-    for node in additions:
-        read = node.input if node.output[0] in added else ()
-        yield from (members[groups[name]] for name in read if name in groups)
-
-
-def _total(
-    name: str,
-    tensors: Connections,
-    grids: dict[str, Grid],
-    group: list[str],
-    added: Collection[str],
-) -> float:
-    """Return the finest result of the additions that read a tensor; 0 if others read it too."""
-    if name in tensors.outputs:
-        return 0.0
-    scales = [np.inf]
-    for node in tensors.readers.get(name, []):
-        if node.output[0] in added and not _continues(node, tensors):
-            scales.append(grids[node.output[0]].scale)
-        elif not {*node.output} <= {*group}:
-            scales.append(0.0)
-    return float(min(scales))
+def _are_added(group: set[str], node: NodeProto, tensors: Connections) -> bool:
+    """Return whether an addition alone reads tensors on one grid, and continues no sums."""
+    read = {r.output[0] for name in group for r in tensors.readers.get(name, ())} - group
+    alone = read == {*node.output} and group.isdisjoint(tensors.outputs)
+    return alone and not _continues(node, tensors)
 
 
 def _continues(node: NodeProto, tensors: Connections) -> bool:

@@ -1,7 +1,4 @@
-"""Operators that PyTorch's exporter to ONNX lacks: `exported_too` teaches them to it for a while.
-
-RMS norms, and adaptive average pools whose result does not divide the image.
-"""
+"""RMS norms, which PyTorch's exporter lacks: `exported_too` teaches them to it for a while."""
 
 from __future__ import annotations
 
@@ -17,28 +14,16 @@ OPSET = 18
 
 @contextmanager
 def exported_too() -> Iterator[None]:
-    """Let ``torch.onnx.export`` write these operators within a block."""
+    """Let ``torch.onnx.export`` write RMS norms within a block."""
     import torch
+    from torch.onnx.symbolic_helper import parse_args
 
-    names = [f"aten::{name}" for name in _operators()]
-    for name, written in zip(names, _operators().values(), strict=True):
-        torch.onnx.register_custom_op_symbolic(name, written, OPSET)
+    written = parse_args("v", "is", "v", "f")(_rms_norm)
+    torch.onnx.register_custom_op_symbolic("aten::rms_norm", written, OPSET)
     try:
         yield
     finally:
-        for name in names:
-            torch.onnx.unregister_custom_op_symbolic(name, OPSET)
-
-
-def _operators() -> dict[str, Any]:
-    """Return what writes each operator, by its name in PyTorch."""
-    from torch.onnx.symbolic_helper import parse_args
-
-    return {
-        "rms_norm": parse_args("v", "is", "v", "f")(_rms_norm),
-        "adaptive_avg_pool1d": parse_args("v", "is")(_adaptive_mean),
-        "adaptive_avg_pool2d": parse_args("v", "is")(_adaptive_mean),
-    }
+        torch.onnx.unregister_custom_op_symbolic("aten::rms_norm", OPSET)
 
 
 def _constant(graph: Any, value: Any) -> Any:
@@ -57,26 +42,3 @@ def _rms_norm(graph: Any, x: Any, shape: Sequence[int], weight: Any, epsilon: fl
     root = graph.op("Sqrt", graph.op("Add", mean, _constant(graph, epsilon)))
     normalized = graph.op("Div", x, root)
     return normalized if weight.node().mustBeNone() else graph.op("Mul", normalized, weight)
-
-
-def _adaptive_mean(graph: Any, x: Any, counts: Sequence[int]) -> Any:
-    """Write means over as equal parts of each of the last axes as whole numbers allow."""
-    if {*counts} == {1}:
-        return graph.op("GlobalAveragePool", x)
-    rank = len(counts)
-    lengths = x.type().sizes()[-rank:]
-    if not any(length % count for length, count in zip(lengths, counts, strict=True)):
-        step = [length // count for length, count in zip(lengths, counts, strict=True)]
-        return graph.op("AveragePool", x, kernel_shape_i=step, strides_i=step)
-    for axis, length, count in zip(range(-rank, 0), lengths, counts, strict=True):
-        if length == count:
-            continue
-        axes = _constant(graph, [axis])
-        ends = [(k * length // count, -(-(k + 1) * length // count)) for k in range(count)]
-        parts = [
-            graph.op("Slice", x, _constant(graph, [begin]), _constant(graph, [end]), axes)
-            for begin, end in ends
-        ]
-        means = [graph.op("ReduceMean", part, axes, keepdims_i=1) for part in parts]
-        x = graph.op("Concat", *means, axis_i=axis)
-    return x
