@@ -15,10 +15,11 @@ storage of an input it prefers. `_Readers` asks all that read a tensor; `storage
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from itertools import accumulate
+from itertools import accumulate, filterfalse
 from operator import mul
 from weakref import WeakKeyDictionary
 
@@ -223,18 +224,24 @@ def _operand(node: Node, number: int, graph: Graph) -> Storage:
     that are no view are stacked.
     """
     count, rows, columns = shape = matrices_of(node, number)
-    given = maker = graph.maker(node.inputs[number])
+    given = graph.maker(node.inputs[number])
     if given is None and number == 1:
         return as_image((count, rows, columns, 1))
+    maker, swapped = _behind_views(given, graph)
+    if given is not None and given is maker and (number, rows) == (0, 1):
+        return stacked(shape)
+    pixels, channels = (columns, count * rows) if swapped else (rows, count * columns)
+    return Storage.of((1, channels, pixels, 1), outer=channels if swapped else count)
+
+
+def _behind_views(maker: Node | None, graph: Graph) -> tuple[Node | None, bool]:
+    """Return what made a tensor before views, and whether these swapped its last axis."""
     swapped = False
     while maker is not None and isinstance(maker.op, _MOVES | ops.Expand):
         if isinstance(maker.op, ops.Transpose) and maker.op.axes[-1] != len(maker.op.axes) - 1:
             swapped = not swapped
         maker = graph.maker(maker.inputs[0])
-    if given is not None and given is maker and (number, rows) == (0, 1):
-        return stacked(shape)
-    pixels, channels = (columns, count * rows) if swapped else (rows, count * columns)
-    return Storage.of((1, channels, pixels, 1), outer=channels if swapped else count)
+    return maker, swapped
 
 
 def _product(node: Node, readers: _Readers) -> Storage | None:
@@ -310,12 +317,13 @@ class _Readers:
         moved = any(isinstance(n.op, ops.Matmul | ROWS | ops.Transpose) for n in graph.nodes)
         self._rows = as_tokens if moved else as_images
         self._taken: dict[tuple[str, Storage], bool] = {}
+        self._asked = defaultdict[str, list[tuple[Node, int]]](list)
         for node in reversed(graph.nodes):
             for number, tensor in enumerate(node.inputs):
-                wish = self._wish(node, number)
-                known = self.wishes.get(tensor.name)
-                if wish and (known is None or wish.rank >= known.rank):
-                    self.wishes[tensor.name] = wish
+                if wish := self._wish(node, number):
+                    self._asked[tensor.name].append((node, number))
+                    if wish.rank >= self.wishes.get(tensor.name, wish).rank:
+                        self.wishes[tensor.name] = wish
 
     def best(self, tensor: Tensor) -> Storage | None:
         """Return the storage that readers prefer, heads as images, or the natural one."""
@@ -334,13 +342,8 @@ class _Readers:
             return storage == self.wishes[tensor.name].best
         key = tensor.name, storage
         if key not in self._taken:
-            nodes = dict.fromkeys(self.graph.consumers(tensor))
-            self._taken[key] = all(
-                self._takes(node, number, storage, depth + 1)
-                for node in nodes
-                for number, each in enumerate(node.inputs)
-                if each is tensor
-            )
+            asked = self._asked[tensor.name]
+            self._taken[key] = all(self._takes(*each, storage, depth + 1) for each in asked)
         return self._taken[key]
 
     def _wish(self, node: Node, number: int) -> Wish | None:
@@ -351,32 +354,31 @@ class _Readers:
         if not (isinstance(node.op, _COMPUTES) or (beyond and isinstance(node.op, _VIEWS))):
             return None
         best = backward(node, shape, beyond.best if beyond else None, self._rows)
-        if isinstance(node.op, POINTWISE) and not _reads_images(node):
-            heads = best and self._reads_host(node)
-            return Wish(best.apart if heads else best, beyond is None or beyond.direct)
-        return Wish(best, not isinstance(node.op, _MOVES))
+        if best and self._reads_host(node):
+            best = best.apart
+        direct = beyond is None or beyond.direct
+        return Wish(best, direct if _reads_values(node) else not isinstance(node.op, _MOVES))
 
     def _takes(self, node: Node, number: int, storage: Storage, depth: int) -> bool:
         if isinstance(node.op, ops.Matmul):
             held = held_matrices(storage, matrices_of(node, number))
-            return held is not None and not (number and held is Held.STACKED)
+            return held not in ((None, Held.STACKED) if number else (None,))
         (result, *_), shape = node.outputs, node.inputs[number].shape
-        wish, images = self.wishes.get(result.name), _reads_images(node)
-        if not (isinstance(node.op, _COMPUTES) or (wish and isinstance(node.op, _VIEWS))):
-            return True
-        made = forward(node, shape, storage)
+        made, images = forward(node, shape, storage), _reads_images(node)
         if made is None or (images and storage == as_image(shape)):
             return made is not None
-        if storage.split and isinstance(node.op, POINTWISE) and self._reads_host(node):
+        if storage.split and self._reads_host(node):
             return False
+        wish = self.wishes.get(result.name)
         if wish is None:
             return not images  # heads are for what takes such
         return any(self.take(result, seen, depth) for seen in _seen(node, made, wish))
 
     def _reads_host(self, node: Node) -> bool:
-        """Return whether a node reads what the host makes, which does not make heads."""
+        """Return whether a node computes on values of the host, which does not make heads."""
         makers = map(self.graph.maker, node.inputs)
-        return any(m is None or isinstance(m.op, ops.Constant | ops.Quantize) for m in makers)
+        made = (m is None or isinstance(m.op, ops.Constant | ops.Quantize) for m in makers)
+        return _reads_values(node) and any(made)
 
 
 def _seen(node: Node, result: Storage, wish: Wish) -> tuple[Storage, ...]:
@@ -432,7 +434,7 @@ def _result(node: Node, found: Mapping[str, Storage], readers: _Readers) -> Stor
 def made(node: Node, given: Sequence[Storage]) -> Storage | None:
     """Return the storage of a result; None if the node cannot read inputs stored so."""
     count = 1 if isinstance(node.op, ROWS) else len(given)
-    if isinstance(node.op, POINTWISE) and not _reads_images(node):
+    if _reads_values(node):
         given = [storage.seen_as(given[0]) for storage in given]
     pairs = [*zip(node.inputs, given, strict=True)][:count]
     found = {forward(node, tensor.shape, storage) for tensor, storage in pairs}
@@ -484,12 +486,8 @@ def forward(node: Node, shape: Shape, storage: Storage) -> Storage | None:
         return as_image(result) if storage == as_image(shape) else None
     if isinstance(op, POINTWISE):
         return storage if _has_channels(op, shape, storage) else None
-    if isinstance(op, ROWS):
-        return storage if storage.row_groups(shape) else None
-    if _scales_rows(node):
-        return storage if storage.ends_in(shape[1]) else None
-    if isinstance(op, ops.Dense):
-        return _of_dense(op, shape, storage)
+    if _reads_rows(node):
+        return _of_rows(node, shape, storage)
     return storage if isinstance(op, ops.Reshape) else _moved(op, storage, shape, result)
 
 
@@ -505,19 +503,36 @@ def backward(
         return as_image(shape)
     if isinstance(op, POINTWISE):
         return wanted if _has_channels(op, shape, wanted) else as_image(shape)
-    if isinstance(op, ops.Dense | ROWS) or _scales_rows(node):
-        if isinstance(op, ops.Convolution):
-            shape, result = shape[:2], result[:2]
-        if isinstance(op, ROWS) and wanted and wanted.row_groups(shape):
-            return wanted
-        if wanted and wanted.ends_in(result[-1]):
-            return wanted.with_channels(shape[-1], last=True)
-        return rows(shape)
+    if _reads_rows(node):
+        return _best_rows(node, shape, wanted) or rows(_as_rows(node, shape))
     if wanted is None:
         return None
     if isinstance(op, ops.Reshape):
         return wanted.seen_as(as_image(shape)) if len(shape) == 4 else wanted
     return _moved(op, wanted, result, shape, back=True)
+
+
+def _reads_values(node: Node) -> bool:
+    """Return whether a node computes on single values, of tensors of one shape."""
+    return isinstance(node.op, POINTWISE) and not _reads_images(node)
+
+
+def _best_rows(node: Node, shape: Shape, wanted: Storage | None) -> Storage | None:
+    """Return the storage like `wanted` for the result; None if that holds no rows."""
+    if wanted is None or (isinstance(node.op, ROWS) and wanted.row_groups(shape)):
+        return wanted
+    given, result = (_as_rows(node, each) for each in (shape, node.outputs[0].shape))
+    return wanted.with_channels(given[-1], last=True) if wanted.ends_in(result[-1]) else None
+
+
+def _reads_rows(node: Node) -> bool:
+    """Return whether a node reads rows: its channels are the last axis, or those of one pixel."""
+    return isinstance(node.op, ops.Dense | ROWS) or _scales_rows(node)
+
+
+def _as_rows(node: Node, shape: Shape) -> Shape:
+    """Return the shape of a tensor of a node that reads rows, whose last axis are channels."""
+    return shape[:2] if isinstance(node.op, ops.Convolution) else shape
 
 
 def _reads_images(node: Node) -> bool:
@@ -560,9 +575,11 @@ def by_channel(op: GraphOperator) -> bool:
     return isinstance(op, ops.Requantize) and op.requantization.channels > 1
 
 
-def _of_dense(op: ops.Dense, shape: Shape, storage: Storage) -> Storage | None:
-    """Return the storage of a product of rows, or of a flattened image."""
-    outputs, inputs = op.weight.shape
+def _of_rows(node: Node, shape: Shape, storage: Storage) -> Storage | None:
+    """Return the storage of a function of rows, or of a product that flattens an image."""
+    if isinstance(node.op, ROWS):
+        return storage if storage.row_groups(shape) else None
+    inputs, outputs = (_as_rows(node, each)[-1] for each in (shape, node.outputs[0].shape))
     if storage.ends_in(inputs):
         return storage.with_channels(outputs, last=True)
     if not storage.last and math.prod(storage.image[1:]) == inputs:
@@ -591,18 +608,19 @@ def _transposed(shape: Shape, axes: Shape, storage: Storage) -> Storage | None:
     moved = [axis for axis in axes if shape[axis] > 1]
     if moved == sorted(moved):
         return storage
-    others = [axis for axis in moved if axis not in group]
-    if others != sorted(others):
+    others, batch = [*filterfalse(group.__contains__, moved)], storage.image[0]
+    before = _others_before(moved, group, shape)
+    if others != sorted(others) or not {*before.values()} <= {batch, batch * storage.pixels}:
         return None
-    batch, before, outer = storage.image[0], 1, 1
-    for axis in moved:
-        if axis not in group:
-            before *= shape[axis]
-        elif before == batch:
-            outer *= shape[axis]
-        elif before != batch * storage.pixels:
-            return None
-    return Storage.of(storage.image, outer=outer)
+    outside = (shape[axis] for axis, count in before.items() if count == batch)
+    return Storage.of(storage.image, outer=math.prod(outside))
+
+
+def _others_before(axes: Sequence[int], channels: Sequence[int], shape: Shape) -> dict[int, int]:
+    """Return the elements of the axes before each axis of channels that are none themselves."""
+    sizes = (1 if axis in channels else shape[axis] for axis in axes)
+    found = zip(axes, accumulate(sizes, mul), strict=True)
+    return {axis: count for axis, count in found if axis in channels}
 
 
 def joins_pixels(node: Node, storages: Mapping[str, Storage]) -> bool:
@@ -641,16 +659,17 @@ def _of_pixels(storage: Storage, shape: Shape, other: Shape, axis: int) -> Stora
 
     None if the axis is none of pixels, or nothing is single.
     """
-    if len(shape) == 3 and axis == 1 and 1 in (shape[1], other[1]):
+    if (len(shape), axis) == (3, 1) and 1 in (shape[1], other[1]):
         rows = as_tokens(shape)
         return as_tokens(other) if storage in (rows, Storage.of(rows.image)) else None
     if len(shape) != 4 or axis < 1:
         return None
     if axis > 1 and storage == as_image(shape):
         return as_image(other)
+    if axis > 2 or storage.image != (shape[0], shape[3], 1, 1):
+        return None
     n, h, w, c = other
-    single = axis < 3 and storage.image == (shape[0], shape[3], 1, 1)
-    return Storage.of((n, c, h, w), last=True) if single else None
+    return Storage.of((n, c, h, w), last=True)
 
 
 def _repeated(storage: Storage, shape: Shape, other: Shape) -> Storage | None:
