@@ -220,8 +220,7 @@ def _aligned(
     if keep and region.lanes(place) == wanted:
         return place
     n, _, h, w = place.image
-    name = f"{node.name}:aligned:{tensor.name}"
-    copy = region.own(name, (n, h, w), wanted, tensor)
+    copy = region.own(f"{node.name}:aligned:{tensor.name}", (n, h, w), wanted, tensor)
     region.copy(node.name, Use(place), Use(copy), zeros=True)
     copy.memory.zeros = True
     return copy
@@ -509,10 +508,10 @@ def _result(node: Node, region: LoweredRegion) -> Matrices:
     """Return the place of the result, which a copy moves to its part of a concatenation."""
     (tensor,), count = node.outputs, matrices_of(node, 2)[0]
     held = _held(node, 2, region, Held.COLUMNS_ARE_PIXELS, Held.ROWS_ARE_IMAGES)
-    n, channels, h, w = region.image_of(tensor)
-    below = held is Held.STACKED
-    lanes = _group_lanes(channels, 1 if n > 1 or below else count, region.block)
-    place = region.own(tensor.name, (n, h, w), lanes, tensor)
+    n, channels, *_ = region.image_of(tensor)
+    groups = 1 if n > 1 or held is Held.STACKED else count
+    lanes = _group_lanes(channels, groups, region.block)
+    place = region.own(tensor.name, region.size_of(tensor), lanes, tensor)
     place.memory.fix()
     region.places[tensor.name] = place
     return Matrices(place, count, region.block, held)
