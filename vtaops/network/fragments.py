@@ -259,9 +259,9 @@ def _spans(steps: Sequence[MappedOperator]) -> Iterator[range]:
 
 
 def _most_saving(saved: Mapping[range, float]) -> list[range]:
-    """Return disjoint ranges of steps, those first that save most."""
+    """Return disjoint ranges of steps, those first that save most for each step."""
     chosen = dict[int, range]()
-    for span in sorted((s for s in saved if saved[s] > 0), key=lambda s: -saved[s]):
+    for span in sorted((s for s in saved if saved[s] > 0), key=lambda s: -saved[s] / len(s)):
         if chosen.keys().isdisjoint(span):
             chosen |= dict.fromkeys(span, span)
     return [*dict.fromkeys(chosen.values())]

@@ -135,7 +135,8 @@ def lower_product(op: ops.Matmul, node: Node, region: LoweredRegion) -> None:
     other, repeats = _once(region.places[b.name], product.batch)
     count = product.batch // repeats
     data, res = _inputs(node, a, region), _result(node, region)
-    weights = _weights(node, other, (count, *b.shape[-2:]), region).weights()
+    shape = count, b.shape[-2], b.shape[-1]
+    weights = _weights(node, other, shape, region).weights()
     for number in range(repeats):
         uses: dict[str, Use] = {
             "data": data.from_on(number, repeats),
