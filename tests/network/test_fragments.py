@@ -12,9 +12,8 @@ from trials.random_cases import random_scaled
 from vtaops.compiler.driver import emit_operator
 from vtaops.machine.config import POST_ROWS
 from vtaops.network.compile import target_of
-from vtaops.network.fragments import Fragments, chained, finished, planned
+from vtaops.network.fragments import Fragments, chained, finished
 from vtaops.network.places import MappedOperator
-from vtaops.ops import Conv2d
 from vtaops.ops.families import SumOfProducts
 from vtaops.schedule import default_tiling
 
@@ -43,19 +42,3 @@ def test_zero_point_and_bounds_are_put_into_shared_operations(seed: int) -> None
         assert found.record == own.record
         assert found.buffers == own.buffers
     assert len(shared) == 1
-
-
-@pytest.mark.parametrize("kernel", [1, 3])
-def test_steps_in_sequence_take_no_longer_than_each_alone(kernel: int) -> None:
-    """Chains that are not linked for it (`_keeps_array_busy`) would have been left as they are."""
-    fragments = Fragments(target_of("pynq_ext", None))
-    sides = {"height": 14, "width": 14, "kernel": kernel, "padding": kernel // 2}
-    op = Conv2d(in_channels=64, out_channels=64, **sides)
-    steps = [MappedOperator("step", each, {}) for each in (op, op, replace(op, out_channels=32))]
-    computed, cycles = zip(*map(fragments.alone, steps), strict=True)
-    together = chained([*map(fragments.of, steps)])
-    assert together.cycles(planned(together.config)) <= sum(cycles)
-    counted = together.stats()
-    products = counted.gemm_counter // together.config.products_per_cycle
-    assert products + counted.alu_counter == sum(computed)
-    assert fragments.alone(steps[0]) is fragments.alone(steps[1])

@@ -242,31 +242,25 @@ def uniform(scaling: Requantization, factor: int = 1) -> dict[str, Any] | None:
 
     `factor` is an exact factor of the sums.
     """
-    multiplier, shift = np.unique(scaling.multiplier), np.unique(scaling.shift)
-    if multiplier.size > 1 or shift.size > 1 or factor < 0:
+    names = ["multiplier", "shift"] + ["nudge"] * isinstance(scaling, FineRequantization)
+    found = {name: np.unique(getattr(scaling, name)) for name in names}
+    if factor < 0 or any(values.size > 1 for values in found.values()):
         return None
+    scale: dict[str, Any] = {name: int(values[0]) for name, values in found.items()}
+    scale["zero_point"] = scaling.zero_point
     if isinstance(scaling, FineRequantization):
-        scale = {"multiplier": int(multiplier[0]), "shift": int(shift[0]), "fine": scaling.fine}
-        scale |= {"nudge": int(np.unique(scaling.nudge)[0]), "zero_point": scaling.zero_point}
-        return scale if factor == 1 and np.unique(scaling.nudge).size == 1 else None
-    product = int(multiplier[0]) * factor
-    if product >= 1 << MULTIPLIER_BITS:
-        return None
-    scale = {"multiplier": product, "shift": int(shift[0])}
-    if not product:  # a multiplier of 0 means none: this one leaves nothing of 32 bits either
-        scale = {"multiplier": 1, "shift": MAX_SCALE_SHIFT}
-    return {**scale, "zero_point": scaling.zero_point}
+        return scale | {"fine": scaling.fine} if factor == 1 else None
+    scale["multiplier"] *= factor
+    if not scale["multiplier"]:  # 0 would mean none: this one leaves nothing of 32 bits either
+        scale |= {"multiplier": 1, "shift": MAX_SCALE_SHIFT}
+    return scale if scale["multiplier"] < 1 << MULTIPLIER_BITS else None
 
 
 def divided(count: int) -> dict[str, Any]:
     """Return the scale parameters of a quotient of sums by `count`."""
     scale = quotient_scale(count)
-    return {
-        "multiplier": scale.multiplier,
-        "shift": scale.shift,
-        "nudge": scale.nudge,
-        "fine": scale.kind,
-    }
+    names = "multiplier", "shift", "nudge"
+    return {name: getattr(scale, name) for name in names} | {"fine": scale.kind}
 
 
 def as_int32(value: int) -> int:

@@ -6,8 +6,7 @@ POST immediates, so tiling and cycles are the same.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -61,11 +60,6 @@ NEAR_BOUND = 1.1
 """Fused steps that take less than this multiple of their busiest unit's cycles are not also tried
 with a lag."""
 
-FEW = 12
-"""Chains of one form that are tried before what they saved corrects the estimates of the others.
-2026-11-29: DenseNet-121 (`ort`) tries 217 chains instead of 309, and chooses the same; with 3, 175,
-but MobileNet-v2 on zcu104_2048 takes 1 % more cycles behind the slowest DRAM."""
-
 PLANNED_LATENCY, PLANNED_BYTES = 100, (10, 40)
 """The DRAM that groups are judged behind: its latency, and bytes a cycle in both directions: a word
 of the port within these bounds. A Zynq-7020's DDR3 gives 14 to 21, a ZCU104's ports about 40.
@@ -93,9 +87,6 @@ class Interleaving:
     lag: int
 
 
-Form = tuple[tuple[str, bool], ...]
-"""The types of operators, and which are dense convolutions."""
-
 Groups = dict[range, Interleaving]
 """Steps that run together, by step number."""
 
@@ -116,7 +107,6 @@ class Fragments:
     pin_weights: bool = False
     _known: dict[tuple[object, ...], Fragment] = field(default_factory=dict)
     _of: dict[MappedOperator, Fragment] = field(default_factory=dict)
-    _alone: dict[int, tuple[int, float]] = field(default_factory=dict)
 
     def of(self, step: MappedOperator) -> Fragment:
         """Return the operations of a step, but for the numbers of its results (`finished`)."""
@@ -125,14 +115,6 @@ class Fragments:
             tiling = default_tiling(step.op, config)
             self._of[step] = self._emitted(step, tiling, POST_ROWS)
         return self._of[step]
-
-    def alone(self, step: MappedOperator) -> tuple[int, float]:
-        """Return the cycles of the compute unit, and all, of a program of one step."""
-        fragment = self.of(step)
-        if id(fragment) not in self._alone:
-            program = chained([fragment])
-            self._alone[id(fragment)] = _computed(program), program.cycles(planned(program.config))
-        return self._alone[id(fragment)]
 
     def find_fused(self, steps: Sequence[MappedOperator], limit: float) -> GroupTiling | None:
         """Return tilings of steps that pass tiles to each other; None if that is impossible.
@@ -234,42 +216,19 @@ def find_groups(
     keep the array busy and others the memory. Among overlapping groups, those that save most in
     total are chosen.
 
-    A chain is tried only if the best choice contains it, with estimates for the untried ones, which
-    the first ones of a form correct. With `resident`, weights count as if they were on the chip.
+    A chain is tried only if the best choice contains it, with estimates for the untried ones. With
+    `resident`, weights count as if they were on the chip.
     """
     if not fragments.target.config.has(Extension.POST):
         return {}
     chains = _candidates(steps, fragments, resident)
-    tried: dict[Form, list[FusionCandidate]] = defaultdict(list)
     while True:
-        chosen = _most_saving({span: _expected(c, tried) for span, c in chains.items()}, len(steps))
+        chosen = _most_saving({span: chain.saved for span, chain in chains.items()})
         untried = dict.fromkeys(chains[span] for span in chosen if not chains[span].tried)
         if not untried:
             return {span: turns for span in chosen if (turns := chains[span].best)}
-        for chain in tracked("pair layer", _first(untried, tried), lambda c: c.steps[-1].node):
+        for chain in tracked("pair layer", [*untried], lambda chain: chain.steps[-1].node):
             chain.try_together()
-            tried[chain.form].append(chain)
-
-
-def _first(
-    untried: Iterable[FusionCandidate], tried: Mapping[Form, Sequence[FusionCandidate]]
-) -> list[FusionCandidate]:
-    """Return the chains to try next: those of forms of which fewer than `FEW` are; if none, all."""
-    counts = Counter({form: len(chains) for form, chains in tried.items()})
-    first = []
-    for chain in untried:
-        counts[chain.form] += 1
-        if counts[chain.form] <= FEW:
-            first.append(chain)
-    return first or [*untried]
-
-
-def _expected(chain: FusionCandidate, tried: Mapping[Form, Sequence[FusionCandidate]]) -> float:
-    """Return the cycles that a chain saves, or should save by its estimate and by its form."""
-    alike = tried.get(chain.form, ())
-    if chain.tried or len(alike) < FEW:
-        return chain.saved
-    return chain.saved * sum(c.saved for c in alike) / sum(c.estimated for c in alike)
 
 
 def _candidates(
@@ -299,19 +258,13 @@ def _spans(steps: Sequence[MappedOperator]) -> Iterator[range]:
             yield range(begin, end)
 
 
-def _most_saving(saved: Mapping[range, float], count: int) -> list[range]:
-    """Return the disjoint ranges of `count` steps that save most in total, of those given."""
-    ending: dict[int, list[range]] = defaultdict(list)
-    for span in saved:
-        ending[span.stop].append(span)
-    best: list[tuple[float, list[range]]] = [(0, [])]  # for the first 0, 1, 2, ... steps
-    for end in range(1, count + 1):
-        choices = [best[-1]]
-        for span in ending[end]:
-            before, spans = best[span.start]
-            choices.append((before + saved[span], [*spans, span]))
-        best.append(max(choices, key=lambda choice: choice[0]))
-    return best[-1][1]
+def _most_saving(saved: Mapping[range, float]) -> list[range]:
+    """Return disjoint ranges of steps, those first that save most for each step."""
+    chosen = dict[int, range]()
+    for span in sorted((s for s in saved if saved[s] > 0), key=lambda s: -saved[s] / len(s)):
+        if chosen.keys().isdisjoint(span):
+            chosen |= dict.fromkeys(span, span)
+    return [*dict.fromkeys(chosen.values())]
 
 
 def _is_candidate(steps: Sequence[MappedOperator]) -> bool:
@@ -374,14 +327,12 @@ class FusionCandidate:
     ----------
     steps : sequence of MappedOperator
         Each reads the result of the one before it.
-    saved, estimated : int
-        Cycles that are saved, and the estimate, which `saved` is until it is tried.
+    saved : int
+        Cycles that are saved; an estimate until it is tried.
     best : Interleaving or None
         How they run together, if that is known to pay.
     tried : bool
         Whether `saved` and `best` are final.
-    form : tuple
-        The kinds of its operators, by which the estimates of alike chains are corrected.
     """
 
     def __init__(
@@ -389,11 +340,8 @@ class FusionCandidate:
     ) -> None:
         self.steps, self._fragments, self._resident = steps, fragments, resident
         self.best: Interleaving | None = None
-        self.saved, self.estimated, self.tried = 0, 0, True
+        self.saved, self.tried = 0, True
         ops = [step.op for step in steps]
-        self.form: Form = tuple((type(op).__name__, _is_dense(op)) for op in ops)
-        if not resident and not _take_turns(ops) and self._keeps_array_busy():
-            return
         apart = self._chained([fragments.of(step) for step in steps])
         self._dram = planned(apart.config)
         timeline = simulate(apart, self._dram, events=False)
@@ -403,14 +351,6 @@ class FusionCandidate:
         most = MAX_UTILIZATION if _take_turns(ops) else DENSE_UTILIZATION
         if self._busy <= most * self._cycles or _is_classifier(ops):
             self._estimate()
-
-    def _keeps_array_busy(self) -> bool:
-        """Whether the steps, each in a program of its own, already compute most of the time.
-
-        In sequence they take no longer; this spares linking most chains of dense convolutions.
-        """
-        computed, cycles = map(sum, zip(*map(self._fragments.alone, self.steps), strict=True))
-        return bool(computed > DENSE_UTILIZATION * cycles)
 
     def _chained(self, fragments: Sequence[Fragment], lag: int | None = None) -> Program:
         if self._resident:
@@ -424,7 +364,7 @@ class FusionCandidate:
         ways = filter(None, (self._fused, self._interleaved))
         least = min((way.cycles for way in ways), default=self._cycles)
         if least < self._limit:
-            self.saved = self.estimated = round(self._cycles - least)
+            self.saved = round(self._cycles - least)
             self.tried = False
 
     def try_together(self) -> None:

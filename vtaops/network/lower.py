@@ -52,7 +52,7 @@ from vtaops.network.products import lower_matmul
 from vtaops.network.region import LoweredRegion, all_but, zero_weights
 from vtaops.network.storage import Storage, flattens, joins_pixels, makes, storages, turns
 from vtaops.network.target import NotOnVta, Target
-from vtaops.ops import Conv2d, Conv2dTranspose, Elementwise, MaxPool2d
+from vtaops.ops import Conv2dTranspose, Elementwise, MaxPool2d
 from vtaops.ops.elementwise import Function
 from vtaops.ops.epilogue import offset_stages
 
@@ -232,7 +232,9 @@ def lower_add(op: ops.Add, node: Node, region: LoweredRegion) -> None:
         except ShapeError as error:
             text = f"its constant of the zero points: {error}"
             raise NotOnVta("zero_point", text) from error
-    _elementwise(op, node, region, "add", *factors, constant=constant)
+    first, second = factors
+    fields = {"scale": first, "other_scale": second, "constant": as_int32(constant)}
+    _elementwise(node, region, "add", scaling, **fields)
 
 
 def lower_multiply(op: ops.Multiply, node: Node, region: LoweredRegion) -> None:
@@ -245,50 +247,33 @@ def lower_multiply(op: ops.Multiply, node: Node, region: LoweredRegion) -> None:
         raise NotOnVta("zero_point", text)
     (image, first), (gate, second) = ((t.shape, -t.zero_point) for t in node.inputs)
     offsets = {"data_offset": first, "other_offset": second, "by_channel": image != gate}
-    _elementwise(op, node, region, "multiply", 1, 1, **offsets)
+    _elementwise(node, region, "multiply", op.requantization, **offsets)
 
 
 def lower_extremum(op: ops.Extremum, node: Node, region: LoweredRegion) -> None:
     """Lower to a maximum or minimum of two tensors."""
-    data = region.same_lanes(node)
-    extremum = Elementwise(
-        function=op.function,
-        shape=region.shape(data),
-        clip=None,
-        by_channel=node.inputs[0].shape != node.inputs[1].shape,
-    )
-    region.step_alike(node, extremum, data, other=region.second(node, region.lanes(data)))
+    by_channel = node.inputs[0].shape != node.inputs[1].shape
+    _elementwise(node, region, op.function, by_channel=by_channel)
 
 
 def _elementwise(
-    op: ops.Add | ops.Multiply,
     node: Node,
     region: LoweredRegion,
     function: Function,
-    factor: int,
-    other_factor: int,
-    constant: int = 0,
-    **offsets: Any,
+    scaling: Requantization | None = None,
+    **fields: Any,
 ) -> None:
     """Add a function of two tensors."""
-    scaling = op.requantization
-    if region.target.scales:
-        fields = uniform(scaling)
-        assert fields is not None
-    else:
-        fields = {"shift": right_shift(scaling), "rounding": "half_up"}
+    if scaling and region.target.scales:
+        scale = uniform(scaling)
+        assert scale is not None
+        fields |= scale
+    elif scaling:
+        fields |= {"shift": right_shift(scaling), "rounding": "half_up"}
     data = region.same_lanes(node)
     other = region.second(node, region.lanes(data))
-    combined = Elementwise(
-        function=function,
-        shape=region.shape(data),
-        scale=factor,
-        other_scale=other_factor,
-        clip=scaling.clip,
-        constant=as_int32(constant),
-        **fields,
-        **offsets,
-    )
+    clip = scaling.clip if scaling else None
+    combined = Elementwise(function=function, shape=region.shape(data), clip=clip, **fields)
     region.step_alike(node, combined, data, other=other)
 
 
@@ -349,30 +334,28 @@ def _moves_columns(node: Node, region: LoweredRegion, axis: int) -> bool:
 def _skip_pixels(node: Node, region: LoweredRegion, axis: int, start: int) -> None:
     """Copy rows or columns of an image, from the first on at equal distances."""
     assert isinstance(node.op, ops.Slice)
-    data, step = region.packed(node, node.inputs[0]), node.op.step
-    res, size = region.result(node), region.width(data)
+    data, step, res = region.packed(node, node.inputs[0]), node.op.step, region.result(node)
     across = _moves_columns(node, region, axis)
     beyond = data.image[2 + across] - start - (res.image[2 + across] - 1) * step - 1
     read = Use(data, all_but(int(across), (start, beyond)))
-    copy = Conv2d(
+    pool = MaxPool2d(
         **read.extents,
-        in_channels=size,
-        out_channels=size,
+        channels=region.width(data),
         kernel=1,
         strides=(1, step) if across else (step, 1),
-        groups=size,
-        shift=0,
-        clip=None,
     )
-    ones = np.ones((size, 1, 1, 1), np.int8)
-    region.append(node.name, copy, {"data": read, "res": Use(res)}, kernel=ones)
+    region.append(node.name, pool, {"data": read, "res": Use(res)})
 
 
 def _by_axis(tensor: Tensor, lanes: Lanes, region: LoweredRegion) -> Array:
     """Return the lanes of a tensor by the axes of its channels; others have one element."""
-    axes = region.storages[tensor.name].channel_axes(tensor.shape) or range(0)
-    shape = [extent if axis in axes else 1 for axis, extent in enumerate(tensor.shape)]
-    return np.array(lanes).reshape(shape)
+    return np.array(lanes).reshape(_channels(tensor, region))
+
+
+def _channels(tensor: Tensor, region: LoweredRegion) -> list[int]:
+    """Return the shape of a tensor whose axes are one but for those of channels."""
+    axes = region.storages[tensor.name].channel_axes(tensor.shape) or ()
+    return [extent if axis in axes else 1 for axis, extent in enumerate(tensor.shape)]
 
 
 def _flat(lanes: Array) -> Lanes:
@@ -412,9 +395,7 @@ def lower_expand(op: ops.Expand, node: Node, region: LoweredRegion) -> None:
     """Lower to a view of repeated channels."""
     (result,) = node.outputs
     lanes = _by_axis(node.inputs[0], region.first(node).lanes, region)
-    axes = region.storages[result.name].channel_axes(result.shape) or ()
-    shape = [extent if axis in axes else 1 for axis, extent in enumerate(result.shape)]
-    _view(node, region, np.broadcast_to(lanes, shape))
+    _view(node, region, np.broadcast_to(lanes, _channels(result, region)))
 
 
 def lower_pad(op: ops.Pad, node: Node, region: LoweredRegion) -> None:

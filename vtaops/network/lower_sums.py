@@ -40,11 +40,11 @@ def lower_convolution(op: ops.Convolution, node: Node, region: LoweredRegion) ->
     if groups > 1 and op.weight.shape[:2] == (groups, 1):
         _depthwise(op, node, region)
         return
-    data, weight, outputs = region.first(node), op.weight, _output_lanes(node, region)
+    data, weight = region.first(node), op.weight
+    outputs = packed_lanes(region.image_of(node.outputs[0])[1])
     lanes, inputs = region.lanes(data), region.width(data)
     if groups > 1 and lanes == packed_lanes(len(lanes)):
         inputs = len(lanes)
-        assert outputs == packed_lanes(len(outputs))
     else:
         weight = ungrouped(weight, groups) if groups > 1 else weight
         weight = on_lanes(weight, lanes, inputs, axis=1)
@@ -69,14 +69,6 @@ def _depthwise(op: ops.Convolution, node: Node, region: LoweredRegion) -> None:
     lanes, size = region.lanes(data), region.width(data)
     weight = on_lanes(op.weight, lanes, size)
     _convolve(op, node, region, data, weight, lanes, size, size)
-
-
-def _output_lanes(node: Node, region: LoweredRegion) -> Lanes:
-    """Return the lanes of a result: those of the residual, if there is one."""
-    dense = getattr(node.op, "groups", 1) == 1
-    if len(node.inputs) > 1 and dense and not region.is_joined(node):
-        return region.lanes(region.places[node.inputs[1].name])
-    return packed_lanes(region.image_of(node.outputs[0])[1])
 
 
 def _convolve(

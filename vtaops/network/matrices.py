@@ -24,7 +24,7 @@ from vtaops.network.epilogue import uniform
 from vtaops.network.places import Lanes, StoredImage, TensorPlace, Use, packed_lanes
 from vtaops.network.products import lower_matmul
 from vtaops.network.region import LoweredRegion
-from vtaops.network.storage import Held, are_groups, held_matrices
+from vtaops.network.storage import Held, are_groups, held_matrices, matrices_of
 from vtaops.network.target import NotOnVta, Target
 from vtaops.ops import BatchMatmul, Elementwise
 from vtaops.ops.rows import ColumnShares, NormalizeRows, RowOperator, RowsBelowMaximum
@@ -115,11 +115,9 @@ class Matrices:
 
     def column(self, number: int) -> StridedUse:
         """Return one image of several, whose pixels are a column."""
-
-        def look(blocks: int, plane: int) -> tuple[Strides, int]:
-            return Strides(0, plane, 1), number * blocks * plane
-
-        return StridedUse(self.place, look=look)
+        return StridedUse(
+            self.place, look=lambda blocks, plane: (Strides(0, plane, 1), number * blocks * plane)
+        )
 
 
 def lower_product(op: ops.Matmul, node: Node, region: LoweredRegion) -> None:
@@ -134,16 +132,18 @@ def lower_product(op: ops.Matmul, node: Node, region: LoweredRegion) -> None:
         If the images do not hold the matrices.
     """
     (a, b), product = node.inputs, lower_matmul(node, region.target)
-    count, rows = product.batch, product.m
-    other, repeats = _once(region.places[b.name], count)
-    product = replace(product, batch=count // repeats)
-    data = _inputs(node, a, (count, rows, a.shape[-1]), region)
-    shape = count // repeats, b.shape[-2], b.shape[-1]
-    weights = _weights(node, b, other, shape, region).weights()
-    res = _result(node, count, region)
+    other, repeats = _once(region.places[b.name], product.batch)
+    count = product.batch // repeats
+    data, res = _inputs(node, a, region), _result(node, region)
+    shape = count, b.shape[-2], b.shape[-1]
+    weights = _weights(node, other, shape, region).weights()
     for number in range(repeats):
-        uses: dict[str, Use] = {"data": data.from_on(number, repeats), "other": weights}
-        region.step(node, product, {**uses, "res": res.from_on(number, repeats)})
+        uses: dict[str, Use] = {
+            "data": data.from_on(number, repeats),
+            "other": weights,
+            "res": res.from_on(number, repeats),
+        }
+        region.step(node, replace(product, batch=count), uses)
 
 
 def _once(place: TensorPlace, count: int) -> tuple[TensorPlace, int]:
@@ -163,11 +163,10 @@ Shape = tuple[int, int, int]
 """Number, rows and columns of matrices."""
 
 
-def _inputs(node: Node, tensor: Tensor, shape: Shape, region: LoweredRegion) -> Matrices:
+def _inputs(node: Node, tensor: Tensor, region: LoweredRegion) -> Matrices:
     """Return the first operand: rows are pixels, and lanes behind the columns hold zeros."""
-    count, _, columns = shape
-    held = _held(node, tensor, count, region)
-    place = region.places[tensor.name]
+    count, _, columns = shape = matrices_of(node, 0)
+    held, place = _held(node, 0, region), region.places[tensor.name]
     if held is Held.COLUMNS_ARE_PIXELS:
         place = _transposed(node, tensor, place, shape, region, swapped=True)
     zeros, below = not columns % region.block or place.memory.zeros, held is Held.STACKED
@@ -176,31 +175,24 @@ def _inputs(node: Node, tensor: Tensor, shape: Shape, region: LoweredRegion) -> 
     return Matrices(place, count, region.block, held)
 
 
-def _weights(
-    node: Node, tensor: Tensor, place: TensorPlace, shape: Shape, region: LoweredRegion
-) -> Matrices:
+def _weights(node: Node, place: TensorPlace, shape: Shape, region: LoweredRegion) -> Matrices:
     """Return the second operand: its columns are pixels, and its rows channels."""
-    held = _held(node, tensor, math.prod(tensor.shape[:-2]), region)
-    if held in (Held.ROWS_ARE_IMAGES, Held.STACKED):
-        text = f"{tensor.name} is stored as {region.storages[tensor.name]}, rows of one image"
-        raise NotOnVta("layout", text)
-    if held is Held.COLUMNS_ARE_PIXELS:
+    tensor = node.inputs[1]
+    if _held(node, 1, region, Held.ROWS_ARE_IMAGES, Held.STACKED) is Held.COLUMNS_ARE_PIXELS:
         place = _aligned(node, tensor, place, shape[0], region)
         _read_as_weights(place.memory, region.block)
     else:
-        place = _transposed(node, tensor, place, shape, region, swapped=False)
+        place = _transposed(node, tensor, place, shape, region)
     return Matrices(place, shape[0], region.block)
 
 
-def _held(node: Node, tensor: Tensor, count: int, region: LoweredRegion) -> Held:
-    """Return how an image holds the matrices of an operand; raises NotOnVta if it does not."""
+def _held(node: Node, operand: int, region: LoweredRegion, *refused: Held) -> Held:
+    """Return how an image holds the matrices of an operand; raises NotOnVta if in no way."""
+    tensor = (*node.inputs, *node.outputs)[operand]
     storage = region.storages.get(tensor.name)
-    *_, rows, columns = tensor.shape
-    if count == 1:
-        rows = tensor.elements // columns
-    found = held_matrices(storage, (count, rows, columns)) if storage else None
-    if found is None:
-        text = f"{tensor.name} is stored as {storage}, which does not hold matrices of {rows} rows"
+    found = held_matrices(storage, matrices_of(node, operand)) if storage else None
+    if found is None or found in refused:
+        text = f"{tensor.name} is stored as {storage}, in which VTA finds no matrices to multiply"
         raise NotOnVta("layout", text)
     return found
 
@@ -229,8 +221,7 @@ def _aligned(
     if keep and region.lanes(place) == wanted:
         return place
     n, _, h, w = place.image
-    name = f"{node.name}:aligned:{tensor.name}"
-    copy = region.own(name, (n, h, w), wanted, tensor)
+    copy = region.own(f"{node.name}:aligned:{tensor.name}", (n, h, w), wanted, tensor)
     region.copy(node.name, Use(place), Use(copy), zeros=True)
     copy.memory.zeros = True
     return copy
@@ -249,7 +240,7 @@ def _transposed(
     shape: Shape,
     region: LoweredRegion,
     *,
-    swapped: bool,
+    swapped: bool = False,
 ) -> TensorPlace:
     """Return matrices whose channels have become pixels, and whose pixels channels.
 
@@ -285,7 +276,7 @@ def turned(node: Node, region: LoweredRegion) -> TensorPlace:
     (tensor,) = node.inputs
     storage, place = region.storages[tensor.name], region.first(node)
     shape = 1, storage.pixels, storage.image[1]
-    return _transposed(node, tensor, place, shape, region, swapped=False)
+    return _transposed(node, tensor, place, shape, region)
 
 
 def flattened(node: Node, region: LoweredRegion) -> TensorPlace:
@@ -442,14 +433,9 @@ def _masks(op: ops.RowSoftmax, tensor: Tensor, images: int) -> list[Array | None
 
 
 def _extents(node: Node, region: LoweredRegion) -> dict[str, int]:
-    """Return the rows and channels of an image; raises NotOnVta if its pixels are no rows."""
+    """Return the rows and channels of an image."""
     tensor = node.inputs[0]
-    storage, channels = region.storages[tensor.name], tensor.shape[-1]
-    *_, height, width = storage.image
-    groups = storage.row_groups(tensor.shape)
-    if not groups or (groups == 1 and storage.split):
-        raise NotOnVta("layout", f"{tensor.name} is stored as {storage}, whose pixels are no rows")
-    return {"rows": height * width, "channels": channels}
+    return {"rows": region.storages[tensor.name].pixels, "channels": tensor.shape[-1]}
 
 
 def _rows(
@@ -519,19 +505,14 @@ def _check(op: RowOperator, target: Target) -> None:
         raise NotOnVta("scratchpad", str(error)) from error
 
 
-def _result(node: Node, count: int, region: LoweredRegion) -> Matrices:
+def _result(node: Node, region: LoweredRegion) -> Matrices:
     """Return the place of the result, which a copy moves to its part of a concatenation."""
-    (tensor,) = node.outputs
-    held = _held(node, tensor, count, region)
-    if held not in (Held.ROWS_ARE_PIXELS, Held.STACKED):
-        text = (
-            f"{tensor.name} is stored as {region.storages[tensor.name]}, whose rows are no pixels"
-        )
-        raise NotOnVta("layout", text)
-    n, channels, h, w = region.image_of(tensor)
-    below = held is Held.STACKED
-    lanes = _group_lanes(channels, 1 if n > 1 or below else count, region.block)
-    place = region.own(tensor.name, (n, h, w), lanes, tensor)
+    (tensor,), count = node.outputs, matrices_of(node, 2)[0]
+    held = _held(node, 2, region, Held.COLUMNS_ARE_PIXELS, Held.ROWS_ARE_IMAGES)
+    n, channels, *_ = region.image_of(tensor)
+    groups = 1 if n > 1 or held is Held.STACKED else count
+    lanes = _group_lanes(channels, groups, region.block)
+    place = region.own(tensor.name, region.size_of(tensor), lanes, tensor)
     place.memory.fix()
     region.places[tensor.name] = place
     return Matrices(place, count, region.block, held)

@@ -36,6 +36,10 @@ MAX_WEIGHTS = 1 << 28
 """Maximum bytes of weights made by the compiler, to move channels or for zeros between groups."""
 
 
+_OWN_PLACE = ops.Matmul | ROWS
+"""Operators whose results lie in no part of another image."""
+
+
 class LoweredRegion:
     """The operators that VTA executes for nodes of a graph, and the places of their tensors.
 
@@ -92,11 +96,9 @@ class LoweredRegion:
 
     def _heads_apart(self, known: Mapping[str, Storage]) -> dict[str, Storage]:
         """Return inputs that are stored as heads, with an image for each, if products read them."""
-        products = [isinstance(node.op, ops.Matmul) for node in self.nodes]
-        readers = zip(self.nodes, products, strict=True)
-        others = {t.name for node, product in readers if not product for t in node.inputs}
-        held = {t.name: known[t.name] for t in self.inputs if t.name in known}
-        return {name: s.apart for name, s in held.items() if s.split and name not in others}
+        others = {t for n in self.nodes if not isinstance(n.op, ops.Matmul) for t in n.inputs}
+        inputs = [t.name for t in self.inputs if t.name in known and t not in others]
+        return {name: known[name].apart for name in inputs if known[name].split}
 
     @cached_property
     def outputs(self) -> list[Tensor]:
@@ -129,8 +131,13 @@ class LoweredRegion:
 
     def new(self, tensor: Tensor, *, role: Role = Role.SCRATCH, name: str = "") -> TensorPlace:
         """Return a new image for a tensor, with contiguous channels."""
-        n, c, h, w = self.image_of(tensor)
-        return self.own(name or tensor.name, (n, h, w), packed_lanes(c), tensor, role)
+        lanes = packed_lanes(self.image_of(tensor)[1])
+        return self.own(name or tensor.name, self.size_of(tensor), lanes, tensor, role)
+
+    def size_of(self, tensor: Tensor) -> tuple[int, int, int]:
+        """Return the size (N, H, W) of the image that holds a tensor."""
+        n, _, h, w = self.image_of(tensor)
+        return n, h, w
 
     def own(
         self,
@@ -157,15 +164,10 @@ class LoweredRegion:
         (tensor,) = node.outputs
         place = self._slots.get(tensor.name)
         if place is None:
-            n, channels, h, w = self.image_of(tensor)
-            lanes = packed_lanes(channels) if lanes is None else lanes
-            place = self.own(tensor.name, (n, h, w), lanes, tensor)
+            lanes = lanes or packed_lanes(self.image_of(tensor)[1])
+            place = self.own(tensor.name, self.size_of(tensor), lanes, tensor)
         self.places[tensor.name] = place
         return place
-
-    def is_joined(self, node: Node) -> bool:
-        """Return whether the result of a node is part of a concatenation."""
-        return node.outputs[0].name in self._slots
 
     def filled(self, lanes: int) -> int:
         """Return the number of lanes of the blocks that hold so many lanes."""
@@ -207,30 +209,27 @@ class LoweredRegion:
         for node in reversed(joins):
             (result,) = node.outputs
             if result.name not in self._slots:
-                n, _, h, w = self.image_of(result)
                 lanes = packed_lanes(widths[result.name])
-                self._slots[result.name] = self.own(result.name, (n, h, w), lanes, result)
+                own = self.own(result.name, self.size_of(result), lanes, result)
+                self._slots[result.name] = own
             slot = self._slots[result.name]
             start = slot.lanes[0]
             for name, tensor in parts[node.name]:
-                own = range(start, start + self.image_of(tensor)[1])
-                self._slots[name] = TensorPlace(slot.memory, tuple(own))
+                lanes = tuple(range(start, start + self.image_of(tensor)[1]))
+                self._slots[name] = TensorPlace(slot.memory, lanes)
                 start += widths[name]
 
     def _parts(self, joins: Sequence[Node]) -> dict[str, list[tuple[str, Tensor]]]:
         """Return the inputs of each concatenation by name; copies have separate names."""
         makers = {tensor.name: node for node in self.nodes for tensor in node.outputs}
         parts: dict[str, list[tuple[str, Tensor]]] = {}
-        taken: set[str] = set()
+        taken = set[str]()
         for node in reversed(joins):
             parts[node.name] = []
             for position, tensor in enumerate(node.inputs):
                 maker, name = makers.get(tensor.name), tensor.name
-                stored = maker is not None and (
-                    maker in joins
-                    or not (is_free(maker.op) or isinstance(maker.op, ops.Matmul | ROWS))
-                )
-                if not stored or name in taken:
+                moved = maker is None or is_free(maker.op) or isinstance(maker.op, _OWN_PLACE)
+                if name in taken or (moved and maker not in joins):
                     name = _copy_name(node, position)
                 taken.add(name)
                 parts[node.name].append((name, tensor))
@@ -262,7 +261,8 @@ class LoweredRegion:
         packed.
         """
         found = [self.lanes(self.places[tensor.name]) for tensor in node.inputs]
-        if not self.is_joined(node) and all(lanes == found[0] for lanes in found):
+        joined = node.outputs[0].name in self._slots
+        if not joined and all(lanes == found[0] for lanes in found):
             return self.first(node)
         for tensor in dict.fromkeys(node.inputs):
             self.places[f"{node.name}<{tensor.name}"] = self.packed(node, tensor)
@@ -289,11 +289,9 @@ class LoweredRegion:
 
     def is_only_for(self, node: Node) -> bool:
         """Return whether the host packs the first input of a node for this node only."""
-        tensor = node.inputs[0]
-        if tensor not in self.inputs or tensor in self.graph.outputs:
-            return False
-        twice = node.inputs.count(tensor) > 1  # it may also be the residual
-        return not twice and [n for n in self.nodes if tensor in n.inputs] == [node]
+        tensor, readers = node.inputs[0], [n for n in self.nodes if node.inputs[0] in n.inputs]
+        alone = readers == [node] and node.inputs.count(tensor) == 1  # not also the residual
+        return alone and tensor in self.inputs and tensor not in self.graph.outputs
 
     # ---------------------------------------------------------------------------- steps
 

@@ -3,15 +3,16 @@
 A graph from TFLite rounds like its reference kernels (`vtaops.graph.TfliteRequantization`). For
 each such requantization, `hardware_rounding` finds one that the hardware has. With the extension
 ``exact`` it finds fine scales whose thresholds equal TFLite's for every sum that weights and values
-allow (`vtaops.graph.thresholds`); otherwise it uses the nearest scale, and counts for how many
-possible sums the result differs by a step. The legal graph is what the compiled network computes,
+allow (`vtaops.graph.thresholds`); otherwise it uses the nearest scale, and says by how many steps
+results may differ. The legal graph is what the compiled network computes,
 bit for bit, on every device.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import starmap
@@ -64,8 +65,8 @@ class Replacement:
     ----------
     op : GraphOperator
         The operator.
-    differing, sums : int
-        Number of possible sums with a difference of one step, and of all possible sums.
+    differing : int
+        Number of possible sums with a difference of one step.
     equal : str
         The note of an operator without differences.
     most : int
@@ -74,24 +75,19 @@ class Replacement:
 
     op: GraphOperator
     differing: int = 0
-    sums: int = 1
     equal: str = EQUAL
     most: int = 0
-
-    @property
-    def note(self) -> str:
-        """The comparison with TFLite, or with the scales of the file, as text."""
-        if not self.steps:
-            return self.equal
-        steps = "a step" if self.steps == 1 else f"at most {self.steps} steps"
-        share = 100 * self.differing / self.sums
-        where = f" at {self.differing:,} of {self.sums:,} sums ({share:.2g} %)" if share else ""
-        return f"{self.equal} but for {steps}{where}"
 
     @property
     def steps(self) -> int:
         """The largest difference."""
         return self.most or (1 + (self.equal != EQUAL) if self.differing else 0)
+
+    @property
+    def note(self) -> str:
+        """The comparison with TFLite, or with the scales of the file, as text."""
+        several = "a step" if self.steps == 1 else f"at most {self.steps} steps"
+        return f"{self.equal} but for {several}" if self.steps else self.equal
 
 
 def hardware_rounding(
@@ -211,7 +207,7 @@ def round_sums(
         coarse = nearest(coarse)
     channels = zip(range(len(low)), low.tolist(), high.tolist(), strict=True)
     count = sum(starmap(partial(_differing, coarse, scaling), channels))
-    return Replacement(replace(op, requantization=coarse), count, _sums(low, high))
+    return Replacement(replace(op, requantization=coarse), count)
 
 
 def _differing(
@@ -231,7 +227,7 @@ def _finest(op: Any, low: Integers, high: Integers) -> Replacement:
     if isinstance(op, Weighted) and bias.any():
         before = np.zeros(len(low), np.int64) if op.bias is None else op.bias.astype(np.int64)
         made = replace(made, bias=(before + bias).astype(np.int32))
-    return Replacement(made, sum(scale.differing for scale in chosen), _sums(low, high))
+    return Replacement(made, _off(chosen))
 
 
 def _in_weights(
@@ -246,10 +242,6 @@ def _in_weights(
     return Replacement(made, most=math.ceil(largest))
 
 
-def _sums(low: Integers, high: Integers) -> int:
-    return int((high - low + 1).sum())
-
-
 def _coarse(scaling: Requantization) -> Requantization:
     """Return the nearest requantisation with 16 bits and one rounding."""
     return Requantization.from_ratio(ratios(scaling), scaling.zero_point, scaling.clip)
@@ -260,48 +252,47 @@ def _fine_channels(
 ) -> tuple[list[FineScale], Integers]:
     """Return a scale per channel, all of one kind, and the additional biases.
 
-    A channel with a constant sum gets a sum and a scale that give its result.
+    Channels with the same ratio have a common one, if it is exact. A channel with a constant sum
+    gets a sum and a scale that give its result.
     """
+    fixed, alike = low == high, defaultdict[tuple[int, int], list[int]](list)
+    numbers = (np.broadcast_to(n, low.shape).tolist() for n in (scaling.multiplier, scaling.shift))
+    for channel, pair in enumerate(zip(*numbers, strict=True)):
+        if not fixed[channel]:
+            alike[pair].append(channel)
     best: list[FineScale] = []
-    fixed = low == high
     for kind in KINDS[scaling.rounds]:
-        found = _scales_of_kind(scaling, low, high, fixed, kind)
-        if not best or sum(s.differing for s in found) < sum(s.differing for s in best):
+        found = [FineScale(1 << 23, CONSTANT_SHIFT, 0, kind)] * len(low)
+        for channels in alike.values():
+            for channel, scale in _scales(scaling, low, high, channels, kind):
+                found[channel] = scale
+        if not best or _off(found) < _off(best):
             best = found
-        if not any(scale.differing for scale in best):
+        if not _off(best):
             break
     results = _applied(scaling, low) - scaling.zero_point
     return best, np.where(fixed, (results << (CONSTANT_SHIFT - 23)) - low, 0)
 
 
-def _scales_of_kind(
-    scaling: Requantization, low: Integers, high: Integers, fixed: Array, kind: int
-) -> list[FineScale]:
-    """Return a scale per channel: a common one for channels with the same ratio, if it is exact."""
-    multipliers, shifts = (
-        np.broadcast_to(part, low.shape) for part in (scaling.multiplier, scaling.shift)
-    )
-    pairs = list(zip(multipliers.tolist(), shifts.tolist(), strict=True))
-    shared: dict[tuple[int, int], FineScale] = {}
-    found = []
-    for channel, (multiplier, shift) in enumerate(pairs):
-        if fixed[channel]:
-            found.append(FineScale(1 << 23, CONSTANT_SHIFT, 0, kind))
-            continue
-        ratio = max(multiplier, 1) / 2.0**shift
+def _off(scales: Sequence[FineScale]) -> int:
+    return sum(scale.differing for scale in scales)
 
-        def solve(a: int, b: int, channel: int = channel, ratio: float = ratio) -> FineScale:
-            return fine_scale_for(steps_of_requantization(scaling, channel, a, b), ratio, kind)
 
-        pair = multiplier, shift
-        if pair not in shared:
-            alike = np.array([p == pair for p in pairs]) & ~fixed
-            shared[pair] = solve(int(low[alike].min()), int(high[alike].max()))
-        scale = shared[pair]
-        if scale.differing:
-            scale = solve(int(low[channel]), int(high[channel]))
-        found.append(scale)
-    return found
+def _scales(
+    scaling: Requantization, low: Integers, high: Integers, channels: list[int], kind: int
+) -> Iterator[tuple[int, FineScale]]:
+    """Yield the scale of each of some channels, a common one if it is exact."""
+    scales = np.broadcast_to(np.maximum(scaling.multiplier, 1) / 2.0**scaling.shift, low.shape)
+    ratio = float(scales[channels[0]])
+
+    def nearest(channels: list[int]) -> FineScale:
+        ends = int(low[channels].min()), int(high[channels].max())
+        steps = steps_of_requantization(scaling, channels[0], *ends)
+        return fine_scale_for(steps, ratio, kind)
+
+    common = nearest(channels)
+    for channel in channels:
+        yield channel, nearest([channel]) if common.differing else common
 
 
 def _nudged(scales: Sequence[FineScale], scaling: Requantization) -> FineRequantization:
@@ -325,7 +316,7 @@ def round_average_pool(
     size, zero = op.window(source).count, source.zero_point
     if isinstance(scaling, Quotient):
         if target.fine:
-            return Replacement(op, 0, 1)  # fine scales divide by any number of pixels
+            return Replacement(op)  # fine scales divide by any number of pixels
         ratio, zero_point = 1.0, zero
     else:
         parts = op.differs(source) and target.scales  # each has a multiplier of its own
@@ -356,12 +347,12 @@ def round_average_pool(
 
 def _compared_means(made: ops.AveragePool, op: ops.AveragePool, source: Tensor) -> Replacement:
     """Return a mean in place of another, with the number of sums for which they differ."""
-    size, zero, off, total = op.window(source).count, source.zero_point, 0, 0
+    size, zero, off = op.window(source).count, source.zero_point, 0
     for count in np.unique(np.multiply.outer(*op.counts(source))).tolist():
         sums = np.arange(-128 * count, 127 * count + 1) - count * zero
         own, wanted = (pool.means(sums, count, size, zero) for pool in (made, op))
-        off, total = off + int(np.count_nonzero(own != wanted)), total + sums.size
-    return Replacement(made, off, total)
+        off += int(np.count_nonzero(own != wanted))
+    return Replacement(made, off)
 
 
 # --------------------------------------------------------------------------- elementwise
@@ -382,7 +373,7 @@ def round_multiply(
         assert fitted is not None  # a requantisation is monotone
         made = fitted
     rounded = replace(op, requantization=made)
-    return Replacement(rounded, _pairs_off(rounded, a, b, results), sums.size)
+    return Replacement(rounded, _pairs_off(rounded, a, b, results))
 
 
 def _fitted(
@@ -484,7 +475,7 @@ def _nearest_add(
                 best, fewest = found, off
         if not fewest:
             break
-    return Replacement(best, fewest, results.size)
+    return Replacement(best, fewest)
 
 
 def _pairs_off(op: ops.Add | ops.Multiply, a: Integers, b: Integers, results: Array) -> int:

@@ -7,15 +7,18 @@ the last axis. A reshape or a transposition between two of
 them is a free view where both agree about the image: (1, C, L) between convolutions of height 1 is
 (1, C, 1, L), and (1, H, W, C) between a transposition and a matrix product is (1, C, H, W).
 Other tensors take the storage that their readers prefer.
+
+Each operator stands here twice: `forward` says what it makes of a storage, and `backward` which
+storage of an input it prefers. `_Readers` asks all that read a tensor; `storages` decides in order.
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum, auto
-from functools import cache
 from itertools import accumulate, filterfalse
 from operator import mul
 from weakref import WeakKeyDictionary
@@ -46,7 +49,8 @@ ROWS = ops.RowNorm | ops.RowSoftmax
 """Functions of rows: the last axis are the channels."""
 
 _COMPUTES = PIXELWISE | POINTWISE | ROWS | ops.Dense
-_VIEWS = ops.Reshape | ops.Transpose | ops.Concat | ops.Slice | ops.Expand
+_MOVES = ops.Reshape | ops.Transpose
+_VIEWS = _MOVES | ops.Concat | ops.Slice | ops.Expand
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,8 @@ class Storage:
     @property
     def apart(self) -> Storage:
         """The storage with the channels that are outside of the pixels as images."""
+        if not self.split:
+            return self
         n, c, h, w = self.image
         return Storage.of((n * self.outer, c // self.outer, h, w), last=True)
 
@@ -121,16 +127,17 @@ class Storage:
 
         Axes of one element beside them belong to them. None if there are none.
         """
-        outside = self.image[0] * self.outer
-        reached, axes = [1, *accumulate(shape, mul)], set[int]()
-        groups = [] if self.last else [(self.image[0], outside)]
+        n, channels, *_ = self.image
+        outside = n * self.outer
+        groups = [] if self.last else [(n, outside)]
         if self.last or self.split:
-            groups.append((outside * self.pixels, self.image[0] * self.image[1] * self.pixels))
+            groups.append((outside * self.pixels, n * channels * self.pixels))
+        reached, axes = [1, *accumulate(shape, mul)], set[int]()
         for ends in groups:
             if not {*ends} <= {*reached}:
                 return None
-            behind = len(reached) - 1 - reached[::-1].index(ends[1])
-            axes |= {*range(reached.index(ends[0]), behind)}
+            bounds = [at for at, count in enumerate(reached) if count in ends]
+            axes |= {*range(bounds[0], bounds[-1])}
         return tuple(sorted(axes))
 
     def pixel_axis(self, axis: int, shape: Shape) -> int | None:
@@ -161,6 +168,9 @@ class Storage:
         """
         n, _, h, w = self.image
         return Storage.of((n, channels, h, w), last=self.last or last)
+
+
+# ------------------------------------------------------------------------------- matrices
 
 
 class Held(Enum):
@@ -206,56 +216,58 @@ def matrices_of(node: Node, operand: int) -> tuple[int, int, int]:
     return count, rows, tensor.shape[-1]
 
 
-@dataclass(frozen=True, eq=False)
-class Wish:
-    """What the readers of a tensor want of its storage.
+def _operand(node: Node, number: int, graph: Graph) -> Storage:
+    """Return the storage that a product of two tensors prefers for an operand.
 
-    Attributes
-    ----------
-    best : Storage or None
-        The storage that they prefer.
-    takes : callable
-        Whether they read the tensor in a storage.
-    depth : int
-        Number of readers behind readers that are asked.
-    direct : bool
-        Whether they compute; a view can also be made on the host, where it costs nothing.
+    Pixels are what the maker of the operand, before views, has as pixels: all but the last axis.
+    The host makes an input of the graph as it is wanted, with an image for each matrix. Single rows
+    that are no view are stacked.
     """
+    count, rows, columns = shape = matrices_of(node, number)
+    given = graph.maker(node.inputs[number])
+    if given is None and number == 1:
+        return as_image((count, rows, columns, 1))
+    maker, swapped = _behind_views(given, graph)
+    if given is not None and given is maker and (number, rows) == (0, 1):
+        return stacked(shape)
+    pixels, channels = (columns, count * rows) if swapped else (rows, count * columns)
+    return Storage.of((1, channels, pixels, 1), outer=channels if swapped else count)
 
-    best: Storage | None
-    takes: Callable[[Storage], bool]
-    depth: int = 0
-    direct: bool = True
 
-    @property
-    def rank(self) -> tuple[bool, bool]:
-        """Wishes of a higher rank go first."""
-        return self.best is not None and self.direct, self.best is not None
+def _behind_views(maker: Node | None, graph: Graph) -> tuple[Node | None, bool]:
+    """Return what made a tensor before views, and whether these swapped its last axis."""
+    swapped = False
+    while maker is not None and isinstance(maker.op, _MOVES | ops.Expand):
+        if isinstance(maker.op, ops.Transpose) and maker.op.axes[-1] != len(maker.op.axes) - 1:
+            swapped = not swapped
+        maker = graph.maker(maker.inputs[0])
+    return maker, swapped
 
-    def beside(self, other: Wish) -> Wish:
-        """Return the wish of two readers; the storage is that of this one if they are alike."""
-        first = self if self.rank >= other.rank else other
-        depth = max(self.depth, other.depth) + 1
-        both = cache(lambda storage: self.takes(storage) and other.takes(storage))
-        return replace(first, takes=both, depth=depth)
 
+def _product(node: Node, readers: _Readers) -> Storage | None:
+    """Return the storage of a product of two tensors: what readers prefer, or a matrix an image.
+
+    Matrices of one row are the rows of one image, where functions of rows take them all at once.
+    None if it makes nothing that its readers take: then it is a launch of its own.
+    """
+    count, rows, columns = shape = matrices_of(node, 2)
+    (result,), apart = node.outputs, Storage.of((count, columns, rows, 1), last=True)
+    wish = readers.wishes.get(result.name)
+    if wish is None:
+        return apart
+    heads = Storage.of((1, count * columns, rows, 1), outer=count)
+    known = [stacked(shape)] * (rows == 1)
+    if wish.best:
+        held = held_matrices(wish.best, shape)
+        if held is Held.ROWS_ARE_PIXELS or (held is Held.STACKED and len(result.shape) == 3):
+            known.append(wish.best)
+    return next((s for s in (*known, apart, heads) if readers.take(result, s)), None)
+
+
+# ------------------------------------------------------------------------------ decisions
 
 DEPTH = 50
 """Maximum number of readers behind readers that are asked."""
-
-
-Rows = Callable[[Shape], Storage]
-"""The storage of a tensor whose last axis are the channels."""
-
-
-def natural(shape: Shape, rows: Rows) -> Storage | None:
-    """Return the storage of a tensor of which nothing else is known; None if there is none.
-
-    Images are stored as they are, and other tensors as rows.
-    """
-    if len(shape) == 4:
-        return as_image(shape)
-    return rows(shape) if len(shape) > 1 else None
 
 
 def as_image(shape: Shape) -> Storage:
@@ -264,7 +276,7 @@ def as_image(shape: Shape) -> Storage:
     return Storage.of((shape[0], shape[1], height, width))
 
 
-def as_rows(shape: Shape) -> Storage:
+def as_images(shape: Shape) -> Storage:
     """Return the storage of a tensor as rows: its last axis are the channels of single pixels."""
     return Storage.of((math.prod(shape[:-1]), shape[-1], 1, 1))
 
@@ -276,25 +288,102 @@ def as_tokens(shape: Shape) -> Storage:
     return Storage.of((batch, shape[-1], pixels, 1), last=True)
 
 
-def _transposed(shape: Shape, axes: Shape, storage: Storage) -> Storage | None:
-    """Return the storage after a transposition that moves channels, or swaps them and pixels."""
-    group = storage.channel_axes(shape) or ()
-    moved = [axis for axis in axes if shape[axis] > 1]
-    if moved == sorted(moved):
-        return storage
-    others, batch = [*filterfalse(group.__contains__, moved)], storage.image[0]
-    before = _others_before(moved, group, shape)
-    if others != sorted(others) or not {*before.values()} <= {batch, batch * storage.pixels}:
-        return None
-    outside = (shape[axis] for axis, count in before.items() if count == batch)
-    return Storage.of(storage.image, outer=math.prod(outside))
+@dataclass(frozen=True)
+class Wish:
+    """What the readers of a tensor want of its storage.
+
+    Attributes
+    ----------
+    best : Storage or None
+        The storage that they prefer.
+    direct : bool
+        Whether they compute; a view can also be made on the host, where it costs nothing.
+    """
+
+    best: Storage | None
+    direct: bool = True
+
+    @property
+    def rank(self) -> int:
+        """Wishes of a higher rank go first."""
+        return 0 if self.best is None else 1 + self.direct
 
 
-def _others_before(axes: Sequence[int], channels: Sequence[int], shape: Shape) -> dict[int, int]:
-    """Return the elements of the axes before each axis of channels that are none themselves."""
-    sizes = (1 if axis in channels else shape[axis] for axis in axes)
-    found = zip(axes, accumulate(sizes, mul), strict=True)
-    return {axis: count for axis, count in found if axis in channels}
+class _Readers:
+    """The readers of a graph's tensors on VTA, and their `wishes`, by the name of the tensor."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.wishes = graph, dict[str, Wish]()
+        moved = any(isinstance(n.op, ops.Matmul | ROWS | ops.Transpose) for n in graph.nodes)
+        self._rows = as_tokens if moved else as_images
+        self._taken: dict[tuple[str, Storage], bool] = {}
+        self._asked = defaultdict[str, list[tuple[Node, int]]](list)
+        for node in reversed(graph.nodes):
+            for number, tensor in enumerate(node.inputs):
+                if wish := self._wish(node, number):
+                    self._asked[tensor.name].append((node, number))
+                    if wish.rank >= self.wishes.get(tensor.name, wish).rank:
+                        self.wishes[tensor.name] = wish
+
+    def best(self, tensor: Tensor) -> Storage | None:
+        """Return the storage that readers prefer, heads as images, or the natural one."""
+        wish = self.wishes.get(tensor.name)
+        return wish.best.apart if wish and wish.best else self.natural(tensor.shape)
+
+    def natural(self, shape: Shape) -> Storage | None:
+        """Return the storage of a tensor of which nothing else is known: an image, or rows."""
+        if len(shape) == 4:
+            return as_image(shape)
+        return self._rows(shape) if len(shape) > 1 else None
+
+    def take(self, tensor: Tensor, storage: Storage, depth: int = 0) -> bool:
+        """Return whether all readers read a tensor in a storage, and theirs the results."""
+        if depth == DEPTH:
+            return storage == self.wishes[tensor.name].best
+        key = tensor.name, storage
+        if key not in self._taken:
+            asked = self._asked[tensor.name]
+            self._taken[key] = all(self._takes(*each, storage, depth + 1) for each in asked)
+        return self._taken[key]
+
+    def _wish(self, node: Node, number: int) -> Wish | None:
+        """Return what a node wants of an input; None if it is the host's."""
+        if isinstance(node.op, ops.Matmul):
+            return Wish(_operand(node, number, self.graph))
+        beyond, shape = self.wishes.get(node.outputs[0].name), node.inputs[number].shape
+        if not (isinstance(node.op, _COMPUTES) or (beyond and isinstance(node.op, _VIEWS))):
+            return None
+        best = backward(node, shape, beyond.best if beyond else None, self._rows)
+        if best and self._reads_host(node):
+            best = best.apart
+        direct = beyond is None or beyond.direct
+        return Wish(best, direct if _reads_values(node) else not isinstance(node.op, _MOVES))
+
+    def _takes(self, node: Node, number: int, storage: Storage, depth: int) -> bool:
+        if isinstance(node.op, ops.Matmul):
+            held = held_matrices(storage, matrices_of(node, number))
+            return held not in ((None, Held.STACKED) if number else (None,))
+        (result, *_), shape = node.outputs, node.inputs[number].shape
+        made, images = forward(node, shape, storage), _reads_images(node)
+        if made is None or (images and storage == as_image(shape)):
+            return made is not None
+        if storage.split and self._reads_host(node):
+            return False
+        wish = self.wishes.get(result.name)
+        if wish is None:
+            return not images  # heads are for what takes such
+        return any(self.take(result, seen, depth) for seen in _seen(node, made, wish))
+
+    def _reads_host(self, node: Node) -> bool:
+        """Return whether a node computes on values of the host, which does not make heads."""
+        makers = map(self.graph.maker, node.inputs)
+        made = (m is None or isinstance(m.op, ops.Constant | ops.Quantize) for m in makers)
+        return _reads_values(node) and any(made)
+
+
+def _seen(node: Node, result: Storage, wish: Wish) -> tuple[Storage, ...]:
+    """Return storages as which a view shows what another one holds, the best first."""
+    return (result.seen_as(wish.best), result) if isinstance(node.op, _MOVES) else (result,)
 
 
 _KNOWN: WeakKeyDictionary[Graph, tuple[int, dict[str, Storage]]] = WeakKeyDictionary()
@@ -311,71 +400,32 @@ def storages(graph: Graph) -> dict[str, Storage]:
 
 
 def _decided(graph: Graph) -> dict[str, Storage]:
-    rows = _rows_of(graph)
-    wishes = _wishes(graph, rows)
-    found = {t.name: best for t in graph.inputs if (best := _best(t, wishes, rows))}
+    readers = _Readers(graph)
+    found = {t.name: best for t in graph.inputs if (best := readers.best(t))}
     for node in graph.nodes:
         if isinstance(node.op, ops.RowSoftmax):  # a mask has an image for each matrix
             found |= {mask.name: found[node.inputs[0].name].apart for mask in node.inputs[1:]}
         if isinstance(node.op, ops.Matmul):
-            result = _of_product(node, wishes)
+            result = _product(node, readers)
         else:
-            result = _of_result(node, found, wishes, rows)
+            result = _result(node, found, readers)
         for tensor in node.outputs:
-            if storage := result or _best(tensor, wishes, rows):
+            if storage := result or readers.best(tensor):
                 found[tensor.name] = storage
     return found
 
 
-def _rows_of(graph: Graph) -> Rows:
-    """Return how rows are stored: as pixels, if matrices are multiplied, or as images of one."""
-    pixels = any(isinstance(node.op, ops.Matmul | ROWS) or _swaps(node) for node in graph.nodes)
-    return as_tokens if pixels else as_rows
-
-
-def _of_result(
-    node: Node, found: Mapping[str, Storage], wishes: Mapping[str, Wish], rows: Rows
-) -> Storage | None:
+def _result(node: Node, found: Mapping[str, Storage], readers: _Readers) -> Storage | None:
     """Return the storage of a result; None if its readers decide."""
-    known = all(tensor.name in found for tensor in node.inputs)
-    result = made(node, [found[tensor.name] for tensor in node.inputs]) if known else None
+    given, (tensor, *_) = [found.get(each.name) for each in node.inputs], node.outputs
+    result = None if None in given else made(node, [*filter(None, given)])
     if result is None or not isinstance(node.op, _VIEWS):
         return result
-    wish, own = wishes.get(node.outputs[0].name), natural(node.outputs[0].shape, rows)
+    wish, own = readers.wishes.get(tensor.name), readers.natural(tensor.shape)
     if wish is None:
         return result if own in (None, result) else None
-    return next(filter(lambda s: s == own or wish.takes(s), _seen(node, result, wish)), None)
-
-
-def _seen(node: Node, result: Storage, wish: Wish) -> tuple[Storage, ...]:
-    """Return storages as which a view shows what another one holds, the best first."""
-    if not isinstance(node.op, ops.Reshape | ops.Transpose):
-        return (result,)
-    return result.seen_as(wish.best), result
-
-
-def _of_product(node: Node, wishes: Mapping[str, Wish]) -> Storage | None:
-    """Return the storage of a product of two tensors: what readers prefer, or a matrix an image.
-
-    Matrices of one row are the rows of one image, where functions of rows take them all at once.
-    None if it makes nothing that its readers take: then it is a launch of its own.
-    """
-    count, rows, columns = shape = matrices_of(node, 2)
-    wish, apart = wishes.get(node.outputs[0].name), Storage.of((count, columns, rows, 1), last=True)
-    if wish is None:
-        return apart
-    heads = Storage.of((1, count * columns, rows, 1), outer=count)
-    rank = len(node.outputs[0].shape)
-    able = (Held.ROWS_ARE_PIXELS, Held.STACKED) if rank == 3 else (Held.ROWS_ARE_PIXELS,)
-    makes = held_matrices(wish.best or apart, shape) in able
-    best = wish.best if wish.best and makes else apart
-    known = best, apart, heads
-    return next(filter(wish.takes, (stacked(shape), *known) if rows == 1 else known), None)
-
-
-def _best(tensor: Tensor, wishes: Mapping[str, Wish], rows: Rows) -> Storage | None:
-    """Return the storage that readers prefer, or the natural one."""
-    return _unsplit(wishes.get(tensor.name)) or natural(tensor.shape, rows)
+    seen = _seen(node, result, wish)
+    return next((s for s in seen if s == own or readers.take(tensor, s)), None)
 
 
 # ------------------------------------------------------------- what operators read and make
@@ -383,48 +433,25 @@ def _best(tensor: Tensor, wishes: Mapping[str, Wish], rows: Rows) -> Storage | N
 
 def made(node: Node, given: Sequence[Storage]) -> Storage | None:
     """Return the storage of a result; None if the node cannot read inputs stored so."""
-    if isinstance(node.op, ROWS):
-        return forward(node, node.inputs[0].shape, given[0])
-    found = {forward(node, tensor.shape, storage) for tensor, storage in _alike(node, given)}
-    return found.pop() if len(found) == 1 else None
-
-
-def _alike(node: Node, given: Sequence[Storage]) -> list[tuple[Tensor, Storage]]:
-    """Return the inputs of a node, the pixels of sums in the rows of the first.
-
-    A single pixel that is joined to images of more is left out: it is one more of them.
-    """
-    if isinstance(node.op, POINTWISE) and not _reads_images(node):
+    count = 1 if isinstance(node.op, ROWS) else len(given)
+    if _reads_values(node):
         given = [storage.seen_as(given[0]) for storage in given]
-    joins = isinstance(node.op, ops.Concat)
-    larger = {storage.image[:2] for storage in given if joins and storage.pixels > 1}
-    pairs = zip(node.inputs, given, strict=True)
-    return [(t, s) for t, s in pairs if s.pixels > 1 or s.image[:2] not in larger]
+    pairs = [*zip(node.inputs, given, strict=True)][:count]
+    found = {forward(node, tensor.shape, storage) for tensor, storage in pairs}
+    return found.pop() if len(found) == 1 else None
 
 
 def makes(node: Node, given: Sequence[Storage], result: Storage) -> bool:
     """Return whether a node makes a result stored so of inputs stored so."""
     found = made(node, given)
-    if isinstance(node.op, ops.Reshape | ops.Transpose) and found:
+    if found and isinstance(node.op, _MOVES):
         found = found.seen_as(result)
     return found == result or turns(node, given[0], result) or flattens(node, given[0], result)
 
 
-def _swaps(node: Node) -> bool:
-    """Return whether a node transposes one matrix."""
-    if not isinstance(node.op, ops.Transpose) or len(node.op.axes) < 2:
-        return False
-    *before, rows, columns = node.inputs[0].shape
-    *first, last, second = node.op.axes
-    in_order = [*first, second, last] == sorted(node.op.axes)
-    return in_order and math.prod(before) == 1 < min(rows, columns)
-
-
 def turns(node: Node, given: Storage, result: Storage) -> bool:
     """Return whether a view makes pixels of the channels of one matrix, and channels of pixels."""
-    if not isinstance(node.op, ops.Reshape | ops.Transpose):
-        return False
-    seen = forward(node, node.inputs[0].shape, given)
+    seen = forward(node, node.inputs[0].shape, given) if isinstance(node.op, _MOVES) else None
     if seen is None or seen.split or result.split:
         return False
     apart = min(seen.pixels, seen.image[1]) > 1 and seen.last != result.last
@@ -452,8 +479,11 @@ def forward(node: Node, shape: Shape, storage: Storage) -> Storage | None:
     None if the node cannot read it.
     """
     op, result = node.op, node.outputs[0].shape
+    if mixes_heads(node, shape, storage):
+        tail = storage.image[1] // shape[1]
+        return Storage.of((1, result[1] * tail, *storage.image[2:]), outer=result[1])
     if _reads_images(node):
-        return _of_image(node, shape, storage)
+        return as_image(result) if storage == as_image(shape) else None
     if isinstance(op, POINTWISE):
         return storage if _has_channels(op, shape, storage) else None
     if _reads_rows(node):
@@ -461,31 +491,12 @@ def forward(node: Node, shape: Shape, storage: Storage) -> Storage | None:
     return storage if isinstance(op, ops.Reshape) else _moved(op, storage, shape, result)
 
 
-def _moved(
-    op: GraphOperator, storage: Storage, shape: Shape, other: Shape, *, back: bool = False
+def backward(
+    node: Node, shape: Shape, wanted: Storage | None, rows: Callable[[Shape], Storage]
 ) -> Storage | None:
-    """Return the storage of what an operator makes of a tensor, or, `back`, of what it reads."""
-    if isinstance(op, ops.Concat | ops.Slice):
-        return _resized(storage, shape, other, op.axis % len(shape))
-    if isinstance(op, ops.Transpose):
-        axes = tuple(np.argsort(op.axes).tolist()) if back else op.axes
-        return _transposed(shape, axes, storage)
-    return _repeated(storage, shape, other) if isinstance(op, ops.Expand) else None
-
-
-def _of_image(node: Node, shape: Shape, storage: Storage) -> Storage | None:
-    """Return the storage of what is computed of an image, or of heads; None if it cannot be."""
-    result = node.outputs[0].shape
-    if mixes_heads(node, shape, storage):
-        tail = storage.image[1] // shape[1]
-        return Storage.of((1, result[1] * tail, *storage.image[2:]), outer=result[1])
-    return as_image(result) if storage == as_image(shape) else None
-
-
-def backward(node: Node, shape: Shape, wanted: Storage | None, rows: Rows) -> Storage | None:
     """Return the storage that a node prefers for an input of this shape.
 
-    `wanted` is that which the readers of its result prefer, if any.
+    `wanted` is that which the readers of its result prefer, if any, and `rows` how rows are stored.
     """
     op, result = node.op, node.outputs[0].shape
     if _reads_images(node):
@@ -493,37 +504,25 @@ def backward(node: Node, shape: Shape, wanted: Storage | None, rows: Rows) -> St
     if isinstance(op, POINTWISE):
         return wanted if _has_channels(op, shape, wanted) else as_image(shape)
     if _reads_rows(node):
-        return _best_rows(node, shape, wanted, rows)
+        return _best_rows(node, shape, wanted) or rows(_as_rows(node, shape))
     if wanted is None:
         return None
     if isinstance(op, ops.Reshape):
-        return _in_rows(wanted, shape)
+        return wanted.seen_as(as_image(shape)) if len(shape) == 4 else wanted
     return _moved(op, wanted, result, shape, back=True)
 
 
-def _in_rows(storage: Storage, shape: Shape) -> Storage:
-    """Return the storage with the pixels in the rows of a tensor, if its shape has these."""
-    if len(shape) != 4 or storage.split:
-        return storage
-    n, c, h, w = (shape[0], shape[3], *shape[1:3]) if storage.last else shape
-    return storage.seen_as(Storage.of((n, c, h, w), last=storage.last))
+def _reads_values(node: Node) -> bool:
+    """Return whether a node computes on single values, of tensors of one shape."""
+    return isinstance(node.op, POINTWISE) and not _reads_images(node)
 
 
-def mixes_heads(node: Node, shape: Shape, storage: Storage) -> bool:
-    """Return whether a node is a convolution of one pixel whose channels are stored as heads."""
-    if not isinstance(node.op, ops.Convolution) or not storage.split:
-        return False
-    op, heads = node.op, (storage.image[0], storage.outer) == shape[:2]
-    one = op.weight.shape[2:] == op.strides == (1, 1) and op.padding == (0, 0, 0, 0)
-    whole = op.groups == len(node.inputs) == 1 < len(op.weight)
-    return heads and shape[0] == 1 and one and whole
-
-
-def _reads_images(node: Node) -> bool:
-    """Return whether a node reads images as they are: windows, or a gate (N, C, 1, 1)."""
-    if isinstance(node.op, POINTWISE):
-        return any(tensor.shape != node.inputs[0].shape for tensor in node.inputs)
-    return isinstance(node.op, PIXELWISE) and not _scales_rows(node)
+def _best_rows(node: Node, shape: Shape, wanted: Storage | None) -> Storage | None:
+    """Return the storage like `wanted` for the result; None if that holds no rows."""
+    if wanted is None or (isinstance(node.op, ROWS) and wanted.row_groups(shape)):
+        return wanted
+    given, result = (_as_rows(node, each) for each in (shape, node.outputs[0].shape))
+    return wanted.with_channels(given[-1], last=True) if wanted.ends_in(result[-1]) else None
 
 
 def _reads_rows(node: Node) -> bool:
@@ -536,6 +535,13 @@ def _as_rows(node: Node, shape: Shape) -> Shape:
     return shape[:2] if isinstance(node.op, ops.Convolution) else shape
 
 
+def _reads_images(node: Node) -> bool:
+    """Return whether a node reads images as they are: windows, or a gate (N, C, 1, 1)."""
+    if isinstance(node.op, POINTWISE):
+        return any(tensor.shape != node.inputs[0].shape for tensor in node.inputs)
+    return isinstance(node.op, PIXELWISE) and not _scales_rows(node)
+
+
 def _scales_rows(node: Node) -> bool:
     """Return whether a node multiplies rows, images of one pixel, by a number for each channel."""
     if not isinstance(node.op, ops.Convolution):
@@ -543,6 +549,16 @@ def _scales_rows(node: Node) -> bool:
     channels = node.outputs[0].shape[1]
     alone = node.op.groups == channels and node.op.weight.shape == (channels, 1, 1, 1)
     return alone and {t.shape[1:] for t in (*node.inputs, *node.outputs)} == {(channels, 1, 1)}
+
+
+def mixes_heads(node: Node, shape: Shape, storage: Storage) -> bool:
+    """Return whether a node is a convolution of one pixel whose channels are stored as heads."""
+    if not isinstance(node.op, ops.Convolution) or not storage.split:
+        return False
+    op, heads = node.op, (storage.image[0], storage.outer) == shape[:2]
+    one = op.weight.shape[2:] == op.strides == (1, 1) and op.padding == (0, 0, 0, 0)
+    whole = op.groups == len(node.inputs) == 1 < len(op.weight)
+    return heads and shape[0] == 1 and one and whole
 
 
 def _has_channels(op: GraphOperator, shape: Shape, storage: Storage | None) -> bool:
@@ -559,29 +575,52 @@ def by_channel(op: GraphOperator) -> bool:
     return isinstance(op, ops.Requantize) and op.requantization.channels > 1
 
 
-def _best_rows(node: Node, shape: Shape, wanted: Storage | None, rows: Rows) -> Storage:
-    """Return the storage that a function of rows prefers, like `wanted` for its result."""
-    given, result = (_as_rows(node, each) for each in (shape, node.outputs[0].shape))
-    if isinstance(node.op, ROWS) and wanted is not None and wanted.row_groups(shape):
-        return wanted
-    if wanted is not None and wanted.ends_in(result[-1]):
-        return wanted.with_channels(given[-1], last=True)
-    return rows(given)
-
-
 def _of_rows(node: Node, shape: Shape, storage: Storage) -> Storage | None:
-    """Return the storage of a function of rows; None if it cannot read its input so."""
-    op = node.op
-    if isinstance(op, ROWS):
+    """Return the storage of a function of rows, or of a product that flattens an image."""
+    if isinstance(node.op, ROWS):
         return storage if storage.row_groups(shape) else None
-    if not isinstance(op, ops.Dense):
-        return storage if storage.ends_in(_as_rows(node, shape)[-1]) else None
-    outputs, inputs = op.weight.shape
+    inputs, outputs = (_as_rows(node, each)[-1] for each in (shape, node.outputs[0].shape))
     if storage.ends_in(inputs):
         return storage.with_channels(outputs, last=True)
     if not storage.last and math.prod(storage.image[1:]) == inputs:
-        return as_rows((*shape[:-1], outputs))  # it flattens the image
+        return as_images((*shape[:-1], outputs))
     return None
+
+
+# ------------------------------------------------------------------------------------ views
+
+
+def _moved(
+    op: GraphOperator, storage: Storage, shape: Shape, other: Shape, *, back: bool = False
+) -> Storage | None:
+    """Return the storage of what an operator makes of a tensor, or, `back`, of what it reads."""
+    if isinstance(op, ops.Concat | ops.Slice):
+        return _resized(storage, shape, other, op.axis % len(shape))
+    if isinstance(op, ops.Transpose):
+        axes = tuple(np.argsort(op.axes).tolist()) if back else op.axes
+        return _transposed(shape, axes, storage)
+    return _repeated(storage, shape, other) if isinstance(op, ops.Expand) else None
+
+
+def _transposed(shape: Shape, axes: Shape, storage: Storage) -> Storage | None:
+    """Return the storage after a transposition that moves channels, or swaps them and pixels."""
+    group = storage.channel_axes(shape) or ()
+    moved = [axis for axis in axes if shape[axis] > 1]
+    if moved == sorted(moved):
+        return storage
+    others, batch = [*filterfalse(group.__contains__, moved)], storage.image[0]
+    before = _others_before(moved, group, shape)
+    if others != sorted(others) or not {*before.values()} <= {batch, batch * storage.pixels}:
+        return None
+    outside = (shape[axis] for axis, count in before.items() if count == batch)
+    return Storage.of(storage.image, outer=math.prod(outside))
+
+
+def _others_before(axes: Sequence[int], channels: Sequence[int], shape: Shape) -> dict[int, int]:
+    """Return the elements of the axes before each axis of channels that are none themselves."""
+    sizes = (1 if axis in channels else shape[axis] for axis in axes)
+    found = zip(axes, accumulate(sizes, mul), strict=True)
+    return {axis: count for axis, count in found if axis in channels}
 
 
 def joins_pixels(node: Node, storages: Mapping[str, Storage]) -> bool:
@@ -620,23 +659,17 @@ def _of_pixels(storage: Storage, shape: Shape, other: Shape, axis: int) -> Stora
 
     None if the axis is none of pixels, or nothing is single.
     """
-    if _are_tokens(storage, shape, other, axis):
-        return as_tokens(other)
+    if (len(shape), axis) == (3, 1) and 1 in (shape[1], other[1]):
+        rows = as_tokens(shape)
+        return as_tokens(other) if storage in (rows, Storage.of(rows.image)) else None
     if len(shape) != 4 or axis < 1:
         return None
     if axis > 1 and storage == as_image(shape):
         return as_image(other)
+    if axis > 2 or storage.image != (shape[0], shape[3], 1, 1):
+        return None
     n, h, w, c = other
-    single = axis < 3 and storage.image == (shape[0], shape[3], 1, 1)
-    return Storage.of((n, c, h, w), last=True) if single else None
-
-
-def _are_tokens(storage: Storage, shape: Shape, other: Shape, axis: int) -> bool:
-    """Return whether one of two tensors is a single pixel, which has no order, of the others."""
-    if len(shape) != 3 or axis != 1 or 1 not in (shape[1], other[1]):
-        return False
-    rows = as_tokens(shape)
-    return storage in (rows, Storage.of(rows.image))
+    return Storage.of((n, c, h, w), last=True)
 
 
 def _repeated(storage: Storage, shape: Shape, other: Shape) -> Storage | None:
@@ -644,112 +677,13 @@ def _repeated(storage: Storage, shape: Shape, other: Shape) -> Storage | None:
 
     Repeated heads are an axis of five or more; images of four repeat their channels by weights.
     """
-    if len(shape) < 5 or len(shape) != len(other):
+    axes = [axis for axis, pair in enumerate(zip(shape, other, strict=False)) if len({*pair}) > 1]
+    if len(shape) < 5 or len(shape) != len(other) or len(axes) != 1:
         return None
-    axis = next((a for a, pair in enumerate(zip(shape, other, strict=True)) if len({*pair}) > 1), 0)
-    (n, c, h, w), outer, before = storage.image, storage.outer, math.prod(shape[:axis])
+    (axis,), (n, c, h, w), outer = axes, storage.image, storage.outer
+    before = math.prod(shape[:axis])
     heads = n <= before <= n * outer // shape[axis]
-    if shape[axis + 1 :] != other[axis + 1 :] or not (heads or before >= n * outer * h * w):
+    if not (heads or before >= n * outer * h * w):
         return None
     c, grown = (x * other[axis] // shape[axis] for x in (c, outer))
     return Storage.of((n, c, h, w), outer=grown if heads else outer)
-
-
-# ------------------------------------------------------------------- what readers want
-
-
-def _wishes(graph: Graph, rows: Rows) -> dict[str, Wish]:
-    """Return what the readers of each tensor want; nothing if none of them is VTA's."""
-    wishes: dict[str, Wish] = {}
-    for node in reversed(graph.nodes):
-        beyond = wishes.get(node.outputs[0].name)
-        for number, tensor in enumerate(node.inputs):
-            if isinstance(node.op, ops.Matmul):
-                wish: Wish | None = _wish_of_product(node, number, graph)
-            else:
-                wish = _wish(node, tensor.shape, beyond, rows)
-                wish = _apart(wish) if wish and _reads_host(node, graph) else wish
-            known = wishes.get(tensor.name)
-            if wish is not None:
-                wish = wish.beside(known) if known else wish
-                wishes[tensor.name] = wish if wish.depth < DEPTH else _exactly(wish.best)
-    return wishes
-
-
-def _wish(node: Node, shape: Shape, beyond: Wish | None, rows: Rows) -> Wish | None:
-    """Return what a node wants of an input of a shape, if `beyond` wants its result."""
-    computes, images = isinstance(node.op, _COMPUTES), _reads_images(node)
-    if not computes and (beyond is None or not isinstance(node.op, _VIEWS)):
-        return None
-
-    def takes(storage: Storage) -> bool:
-        result = forward(node, shape, storage)
-        if result is None or (images and storage == as_image(shape)):
-            return result is not None
-        if beyond is None:
-            return not images  # heads are for what takes such
-        return any(map(beyond.takes, _seen(node, result, beyond)))
-
-    best = backward(node, shape, beyond.best if beyond else None, rows)
-    depth = 0 if images else getattr(beyond, "depth", -1) + 1
-    return Wish(best, cache(takes), depth, _is_direct(node, beyond))
-
-
-def _is_direct(node: Node, beyond: Wish | None) -> bool:
-    """Return whether a node, or what reads its result, computes."""
-    if isinstance(node.op, POINTWISE) and not _reads_images(node):
-        return beyond is None or beyond.direct
-    return not isinstance(node.op, ops.Reshape | ops.Transpose)
-
-
-def _reads_host(node: Node, graph: Graph) -> bool:
-    """Return whether a node computes on what the host makes, which does not make heads."""
-    makers = [graph.maker(tensor) for tensor in node.inputs]
-    made = [maker is None or isinstance(maker.op, ops.Constant | ops.Quantize) for maker in makers]
-    return isinstance(node.op, POINTWISE) and any(made)
-
-
-def _apart(wish: Wish) -> Wish:
-    """Return the wish of what takes heads as images only."""
-    takes = cache(lambda s: not s.split and wish.takes(s))
-    return replace(wish, best=_unsplit(wish), takes=takes, depth=wish.depth + 1)
-
-
-def _unsplit(wish: Wish | None) -> Storage | None:
-    """Return what readers prefer, with heads as images."""
-    best = wish.best if wish else None
-    return best.apart if best and best.split else best
-
-
-def _behind_views(maker: Node | None, graph: Graph) -> tuple[Node | None, bool]:
-    """Return what made a tensor before views, and whether these swapped its last axis."""
-    swapped = False
-    while maker is not None and isinstance(maker.op, ops.Transpose | ops.Reshape | ops.Expand):
-        if isinstance(maker.op, ops.Transpose) and maker.op.axes[-1] != len(maker.op.axes) - 1:
-            swapped = not swapped
-        maker = graph.maker(maker.inputs[0])
-    return maker, swapped
-
-
-def _wish_of_product(node: Node, operand: int, graph: Graph) -> Wish:
-    """Return what a product of two tensors wants of an operand.
-
-    Pixels are what the maker of the operand, before views, has as pixels: all but the last axis.
-    The host makes an input of the graph as it is wanted, with an image for each matrix. Single rows
-    that are no view are stacked.
-    """
-    given, shape = graph.maker(node.inputs[operand]), matrices_of(node, operand)
-    (count, rows, columns), (maker, swapped) = shape, _behind_views(given, graph)
-    pixels, channels = (columns, rows) if swapped else (rows, columns)
-    outer = count * channels if swapped else count
-    best = Storage.of((1, count * channels, pixels, 1), outer=outer)
-    if given is None:
-        best = as_image((count, rows, columns, 1)) if operand == 1 else best
-    elif given is maker and (operand, rows) == (0, 1):
-        best = stacked(shape)
-    refused = {None, Held.STACKED} if operand == 1 else {None}
-    return Wish(best, lambda storage: held_matrices(storage, shape) not in refused)
-
-
-def _exactly(wanted: Storage | None) -> Wish:
-    return Wish(wanted, lambda storage: storage == wanted)
