@@ -8,13 +8,10 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.window import Size
-from vtaops.frontends import halves
 from vtaops.frontends.steps import (
     ResultRange,
     Source,
-    cut,
     moved,
-    reduced_axes,
     reduced_image,
     reshaped,
 )
@@ -49,18 +46,6 @@ def _average_pool(value: Value, target: ResultRange) -> Source:
         exclude_padding=not counted and any(pool.padding),
     )
     return reshaped(pooled, value.static_shape)
-
-
-def _reduce_sum(value: Value, target: ResultRange) -> Source:
-    """Translate a sum over two as a sum of two, any other as a mean."""
-    axes, shape = reduced_axes(value), value.first.static_shape
-    if len(axes) != 1 or shape[axes[0]] != 2 or target.tflite:
-        return _mean(value, target)
-    data, scale = operand(value.first, value)
-    parts = [reshaped(cut(data, axes[0], i, i + 1), value.static_shape) for i in range(2)]
-    ratio = scale / target.scale
-    op = ops.Add.from_ratios(ratio, ratio, target.zero_point, target.clip)
-    return halves.total(op, *parts, scale=target.scale)
 
 
 def _mean(value: Value, target: ResultRange) -> Source:
@@ -154,7 +139,7 @@ def interpolated(value: Value, factors: Size, target: ResultRange) -> Source:
 
 AVERAGES: dict[str, Rule] = {
     "ReduceMean": _mean,
-    "ReduceSum": _reduce_sum,
+    "ReduceSum": _mean,
     "AveragePool": _average_pool,
     "GlobalAveragePool": _mean,
 }

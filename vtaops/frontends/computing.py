@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 
 from vtaops.base.shapes import Array
-from vtaops.frontends import halves
 from vtaops.frontends.constants import integers, number, real
 from vtaops.frontends.functions import Affine, affine_step, argument_of, is_per_channel
 from vtaops.frontends.grids import grid_of
@@ -66,8 +65,7 @@ def _add(value: Value, target: ResultRange) -> Source:
         return target.result(_tflite_sum(value, (a_scale, b_scale), target), a, b)
     ratios = a_scale / target.scale, sign * b_scale / target.scale
     op = ops.Add.from_ratios(*ratios, target.zero_point, target.clip)
-    total = halves.total(op, a, b, scale=target.scale)
-    return reshaped(total, value.static_shape)
+    return reshaped(target.result(op, a, b), value.static_shape)
 
 
 def _multiply(value: Value, target: ResultRange) -> Source:

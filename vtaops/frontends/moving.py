@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from vtaops.base.shapes import Array
 from vtaops.frontends.averages import interpolated
 from vtaops.frontends.constants import axis_of, number, whole_numbers
 from vtaops.frontends.grids import EIGHT_BITS
@@ -99,36 +98,20 @@ def _slice(value: Value, target: ResultRange) -> Source:
     return source
 
 
-MOST_RUNS = 64
-"""Maximum number of slices that replace a Gather."""
-
-
 def _gather(value: Value, target: ResultRange) -> Source:
-    """Translate to slices that are joined, which move no data on channels."""
-    shape, index = value.first.static_shape, value.argument(1)
-    axis, array = axis_of(value, 0, len(shape)), None if index is None else index.array
-    runs = None if array is None or array.ndim > 1 else _runs(array.reshape(-1), shape[axis])
-    if not runs or len(runs) > MOST_RUNS:
-        raise NotTranslated(f"{value.label} reads indices that are not a few constant ranges")
-    source = translate(value.first, target)
-    parts = [cut(source, axis, *run) for run in runs]
-    joined = target.result(ops.Concat(axis), *parts) if parts[1:] else parts[0]
-    return reshaped(joined, value.static_shape)
-
-
-def _runs(index: Array, extent: int) -> list[tuple[int, int, int]] | None:
-    """Return (start, stop, step) of slices that read some indices; None if one is out of range."""
-    if not index.size or index.min() < -extent or index.max() >= extent:
-        return None
-    runs: list[tuple[int, int, int]] = []
-    for i in (index % extent).tolist():
-        start, stop, stride = runs[-1] if runs else (i, i + 1, 0)
-        ahead = i - (stop - 1)
-        if ahead > 0 and (start + 1 == stop or ahead == stride):
-            runs[-1] = start, i + 1, ahead
-        else:
-            runs.append((i, i + 1, 1))
-    return runs
+    """Translate to a slice, which moves no data on channels."""
+    shape, index = value.first.static_shape, whole_numbers(value.argument(1))
+    axis = axis_of(value, 0, len(shape))
+    if not index or min(index) < -shape[axis] or max(index) >= shape[axis]:
+        raise NotTranslated(f"{value.label} reads indices that are no constants in range")
+    places = [place % shape[axis] for place in index]
+    start, stop = places[0], places[-1] + 1
+    stride = places[1] - start if places[1:] else 1
+    if stride < 1 or places != [*range(start, stop, stride)]:
+        raise NotTranslated(f"{value.label} reads indices that are no range")
+    return reshaped(
+        cut(translate(value.first, target), axis, start, stop, stride), value.static_shape
+    )
 
 
 def _expand(value: Value, target: ResultRange) -> Source:
