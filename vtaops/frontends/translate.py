@@ -27,9 +27,6 @@ Rule = Callable[[Value, ResultRange], Source]
 RULES: dict[str, Rule] = {}
 """The rules by operator of ONNX; `vtaops.frontends.rules` fills it."""
 
-TFLITE_RULES: dict[str, Rule] = {}
-"""Rules of what TFLite's reference kernels compute otherwise than real numbers rounded."""
-
 
 def translate(value: Value, target: ResultRange) -> Source:
     """Return the integer operators that compute a float value, rounded to a grid.
@@ -62,8 +59,6 @@ def _constant(value: Value, target: ResultRange) -> Source:
 def translate_root(value: Value, target: ResultRange) -> Source:
     """Return the integer operators of a value to compute now; see `translate`."""
     rule = RULES.get(value.op)
-    if target.tflite:
-        rule = TFLITE_RULES.get(value.op, rule)
     try:
         if value.node is None:
             raise NotTranslated(f"the {value.op} {value.name!r} is not quantised", "float")
@@ -131,11 +126,6 @@ def tabulated(results: Array, data: Source, name: str, target: ResultRange) -> S
         steps = np.rint(results / np.float32(target.scale))
     if not np.isfinite(steps).all():
         raise NotTranslated(f"{name} is not finite on all 256 values")
-    return of_steps(steps, data, name, target)
-
-
-def of_steps(steps: Array, data: Source, name: str, target: ResultRange) -> Source:
-    """Return a table of results in steps above the zero point, in a row for each channel."""
     table = np.clip(steps + target.zero_point, *target.clip).astype(np.int8)
     table = table[0] if len(table) == 1 else table
     return target.result(ops.LookupTable(table, target.zero_point, name), data)
