@@ -31,6 +31,8 @@ def _average_pool(value: Value, target: ResultRange) -> Source:
     pool, counted = window(value), bool(value.attrs.get("count_include_pad", 0))
     if pool.kernel == pool.strides == (1, 1) and counted:
         return moved(ops.Pad(pool.padding), translated_image(value, target))
+    if counted and any(pool.padding) and any(pool.more):
+        raise NotTranslated(f"{value.label} counts its padding, but not the pixels beyond it")
     data, scale = operand(value.first, value)
     pooled = _average(
         value,
@@ -40,10 +42,9 @@ def _average_pool(value: Value, target: ResultRange) -> Source:
         target,
         kernel=pool.kernel,
         strides=pool.strides,
-        padding=pool.padding,
+        padding=pool.whole_padding,
         dilation=pool.dilation,
-        ceil=any(pool.more),
-        exclude_padding=not counted and any(pool.padding),
+        exclude_padding=any(pool.whole_padding) and not (counted and any(pool.padding)),
     )
     return reshaped(pooled, value.static_shape)
 

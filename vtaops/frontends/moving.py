@@ -24,7 +24,7 @@ from vtaops.graph.requantization import Requantization
 
 def _max_pool(value: Value, target: ResultRange) -> Source:
     pool = window(value)
-    op = ops.MaxPool(pool.kernel, pool.strides, pool.padding, pool.dilation, any(pool.more))
+    op = ops.MaxPool(pool.kernel, pool.strides, pool.whole_padding, pool.dilation)
     return reshaped(moved(op, translated_image(value, target)), value.static_shape)
 
 

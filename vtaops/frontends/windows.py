@@ -30,6 +30,12 @@ class SlidingWindow:
     dilation: Size
     more: Size = (0, 0)
 
+    @property
+    def whole_padding(self) -> Sides:
+        """The padding with what lies behind it."""
+        top, left, bottom, right = self.padding
+        return top, left, bottom + self.more[0], right + self.more[1]
+
 
 def image_shape(value: Value) -> tuple[int, int, int, int]:
     """Return the shape (N, C, H, W) of a tensor that a window slides over; height 1 for rank 3.
