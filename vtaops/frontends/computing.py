@@ -98,15 +98,10 @@ def _multiply_constant(value: Value, function: Affine, target: ResultRange) -> S
 
 
 def _divide(value: Value, target: ResultRange) -> Source:
-    by, tensor = value.argument(1), value.first
-    if by is not None and not by.fixed:
-        raise NotTranslated(f"{value.label} divides by another tensor")
-    divisor = number(by)
-    if divisor is None or divisor <= 0:
+    affine = affine_step(value)
+    if affine is None or affine.factor.size > 1 or affine.factor[0] <= 0:
         raise NotTranslated(f"{value.label} divides by something that is not a positive number")
-    data, scale = operand(tensor, value)
-    ratio = scale / divisor / target.scale
-    return target.rescaled(data, ratio)
+    return _multiply_constant(value, affine, target)
 
 
 def _extremum(value: Value, target: ResultRange) -> Source:

@@ -104,26 +104,19 @@ class ValuePlan:
         self._failed: dict[Value, Reason] = {}
         integers = (value for value in network.values if value.op in PAIRED | DYNAMIC)
         self._quantised_model = not all(value.fixed for value in integers)
-        self._visit(network.outputs)
+        needed = {*network.outputs}
+        for value in reversed(network.values):
+            if value in needed:
+                needed.update(self._classify(value))
+        for value in network.values:
+            if value in needed:
+                self._phases[value] = self._phase(value)
         leaves = (leaf for source in self.sources.values() for leaf in source.leaves())
         self.grids = {leaf.value: leaf.grid for leaf in leaves}
 
     def phase(self, value: Value) -> int:
         """Return how often data returns from the accelerator before a value is available."""
         return self._phases.get(value, 0)
-
-    def _visit(self, outputs: Iterable[Value]) -> None:
-        """Visit values depth-first, without recursion because networks are deep."""
-        stack = [(value, False) for value in outputs]
-        done: set[Value] = set()
-        while stack:
-            value, ready = stack.pop()
-            if ready:
-                self._phases[value] = self._phase(value)
-            elif value not in done:
-                done.add(value)
-                stack.append((value, True))
-                stack.extend((needed, False) for needed in self._classify(value))
 
     def _classify(self, value: Value) -> list[Value]:
         """Classify a value; return the values that it needs."""

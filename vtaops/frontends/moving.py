@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -127,39 +127,23 @@ def _resize(value: Value, target: ResultRange) -> Source:
     if (*before[:2], factors[0] * before[2], factors[1] * before[3]) != after:
         raise NotTranslated(f"{value.label} does not enlarge images by whole factors")
     mode = value.attrs.get("mode", "nearest")
-    if mode == "linear" and _is_centred(value):
+    places = value.attrs.get("coordinate_transformation_mode", "half_pixel")
+    if mode == "linear" and places == "half_pixel" and not value.attrs.get("antialias"):
         return interpolated(value, factors, target)
-    if mode != "nearest" or not all(_repeats(factor, value) for factor in factors):
+    rounding = value.attrs.get("nearest_mode", "round_prefer_floor")
+    if mode != "nearest" or (factors != (1, 1) and (places, rounding) not in _REPEATING):
         raise NotTranslated(f"{value.label} does not repeat each pixel a whole number of times")
     return reshaped(
         moved(ops.Upsample(factors), translated_image(value, target)), value.static_shape
     )
 
 
-def _is_centred(value: Value) -> bool:
-    """Return whether the pixels of a Resize lie at the centres of equal parts of the image."""
-    mode = value.attrs.get("coordinate_transformation_mode", "half_pixel")
-    return mode == "half_pixel" and not value.attrs.get("antialias")
-
-
-def _repeats(factor: int, value: Value) -> bool:
-    """Return whether pixel i of the result is pixel i // factor of the image."""
-    i = np.arange(4 * factor)
-    mode = value.attrs.get("coordinate_transformation_mode", "half_pixel")
-    if mode == "half_pixel":
-        x = (i + 0.5) / factor - 0.5
-    elif mode == "asymmetric":
-        x = i / factor
-    else:
-        return factor == 1
-    roundings: dict[str, Callable[[Any], Any]] = {
-        "floor": np.floor,
-        "ceil": np.ceil,
-        "round_prefer_ceil": lambda v: np.floor(v + 0.5),
-        "round_prefer_floor": lambda v: np.ceil(v - 0.5),
-    }
-    rounding = roundings[value.attrs.get("nearest_mode", "round_prefer_floor")]
-    return bool((np.clip(rounding(x), 0, 3) == i // factor).all())
+_REPEATING = {
+    ("asymmetric", "floor"),
+    ("half_pixel", "round_prefer_floor"),
+    ("half_pixel", "round_prefer_ceil"),
+}
+"""Modes of a Resize whose pixel i is pixel i // factor of the image."""
 
 
 def _pad(value: Value, target: ResultRange) -> Source:

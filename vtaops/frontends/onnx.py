@@ -13,7 +13,7 @@ from vtaops.base.errors import ModelError, UnsupportedError, raising
 from vtaops.frontends import composites, qoperators
 from vtaops.frontends.constants import number
 from vtaops.frontends.floats import MASKING
-from vtaops.frontends.inference import PAIRED, UNKNOWN, dtype_of, type_of
+from vtaops.frontends.inference import PAIRED, dtype_of, type_of
 from vtaops.frontends.pairs import add_pair
 from vtaops.frontends.values import OPSET, NetworkBuilder, OnnxNetwork, OnnxNode, Value
 from vtaops.graph import onnx_files
@@ -66,10 +66,6 @@ class _Reader:
         outputs = {value.name for value in self._graph.output}
         self.kept_names = outputs.union(*map(onnx_files.read_outside, self._graph.node))
         self.read_names = outputs.union(*(node.input for node in self._graph.node))
-        self._declared = {
-            value.name: type_of(value.type)
-            for value in (*self._graph.value_info, *self._graph.output)
-        }
         for value in self._graph.input:
             shape, dtype = type_of(value.type)
             self._values[value.name] = self.builder.input(value.name, shape or (), dtype)
@@ -114,7 +110,6 @@ class _Reader:
         for tensor in graph.initializer:
             array = onnx_files.require("onnx").numpy_helper.to_array(tensor)
             self._values[tensor.name] = self.builder.constant(array, tensor.name)
-        self._declared |= {value.name: type_of(value.type) for value in graph.value_info}
         self.read_names |= {value.name for value in graph.output}
         self.read_names = self.read_names.union(*(node.input for node in graph.node))
         for node in graph.node:
@@ -122,8 +117,7 @@ class _Reader:
         return [self._values[value.name] for value in graph.output]
 
     def add(self, operator: OnnxNode) -> list[Value]:
-        declared = [self._declared.get(name, UNKNOWN) for name in operator.names]
-        return self.builder.add_node(operator, declared)
+        return self.builder.add_node(operator)
 
 
 Rule = Callable[[_Reader, OnnxNode], Sequence[Value]]

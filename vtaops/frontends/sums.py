@@ -105,8 +105,7 @@ class Sum:
         if self.residual is not None or target.tflite or len(weight) != channels:
             return self
         steps = np.abs(self.bias / self.scale)
-        most = 255.0 * 2.0 ** (8 * weight.itemsize - 1) * (weight.size // channels)
-        if (steps + most < 1 << 31).all():  # nearly always; the weights may be a hundred million
+        if (steps < 1 << 30).all():  # nearly always; the weights may be a hundred million
             return self
         reach = 255.0 * magnitudes(weight.reshape(channels, -1))
         far = steps + reach >= 1 << 31

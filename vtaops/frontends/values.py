@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import permutations, zip_longest
+from itertools import permutations
 from typing import Any
 
 from vtaops.base.reasons import Reason
@@ -249,7 +249,7 @@ class NetworkBuilder:
         (value,) = self.add_node(OnnxNode(op, args, attrs, [name or op], label))
         return value
 
-    def add_node(self, node: OnnxNode, declared: Sequence[inference.Type] = ()) -> list[Value]:
+    def add_node(self, node: OnnxNode) -> list[Value]:
         """Add a node, and return its results.
 
         Parameters
@@ -257,8 +257,6 @@ class NetworkBuilder:
         node
             The node; without a label, it is named after its first result. Another name is taken
             for one that is in use.
-        declared
-            Types of the results for what ONNX cannot infer.
 
         Raises
         ------
@@ -268,9 +266,8 @@ class NetworkBuilder:
         unique = [name and self._unique(name) for name in node.names]
         node = replace(node, label=node.label or f"{node.op} {unique[0]!r}")
         types = inference.inferred(node, len(unique), self.opset)
-        for index, (one, other) in enumerate(zip_longest(types, declared)):
-            shape, dtype = _joined(one, other or inference.UNKNOWN)
-            node.results.append(Value(unique[index], shape, dtype, node, index))
+        for index, (name, (shape, dtype)) in enumerate(zip(unique, types, strict=True)):
+            node.results.append(Value(name, shape, dtype, node, index))
         self.values += node.results
         for read in node.reads:
             read.readers += node.results
@@ -294,8 +291,3 @@ class NetworkBuilder:
             unique = f"{name}_{self._taken[name]}"
         self._taken[unique] = 0
         return unique
-
-
-def _joined(one: inference.Type, other: inference.Type) -> inference.Type:
-    """Return a type, with what is unknown from another."""
-    return other[0] if one[0] is None else one[0], one[1] or other[1]
