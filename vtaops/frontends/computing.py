@@ -99,7 +99,9 @@ def _multiply_constant(value: Value, function: Affine, target: ResultRange) -> S
 
 def _divide(value: Value, target: ResultRange) -> Source:
     affine = affine_step(value)
-    if affine is None or affine.factor.size > 1 or affine.factor[0] <= 0:
+    if affine is None:
+        raise NotTranslated(f"{value.label} divides by another tensor")
+    if affine.factor.size > 1 or affine.factor[0] <= 0:
         raise NotTranslated(f"{value.label} divides by something that is not a positive number")
     return _multiply_constant(value, affine, target)
 

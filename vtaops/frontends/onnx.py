@@ -13,7 +13,7 @@ from vtaops.base.errors import ModelError, UnsupportedError, raising
 from vtaops.frontends import composites, qoperators
 from vtaops.frontends.constants import number
 from vtaops.frontends.floats import MASKING
-from vtaops.frontends.inference import PAIRED, dtype_of, type_of
+from vtaops.frontends.inference import PAIRED, UNKNOWN, dtype_of, type_of
 from vtaops.frontends.pairs import add_pair
 from vtaops.frontends.values import OPSET, NetworkBuilder, OnnxNetwork, OnnxNode, Value
 from vtaops.graph import onnx_files
@@ -66,6 +66,8 @@ class _Reader:
         outputs = {value.name for value in self._graph.output}
         self.kept_names = outputs.union(*map(onnx_files.read_outside, self._graph.node))
         self.read_names = outputs.union(*(node.input for node in self._graph.node))
+        known = (*self._graph.value_info, *self._graph.output)
+        self._declared = {value.name: type_of(value.type) for value in known}
         for value in self._graph.input:
             shape, dtype = type_of(value.type)
             self._values[value.name] = self.builder.input(value.name, shape or (), dtype)
@@ -117,7 +119,13 @@ class _Reader:
         return [self._values[value.name] for value in graph.output]
 
     def add(self, operator: OnnxNode) -> list[Value]:
-        return self.builder.add_node(operator)
+        """Add an operator; what ONNX cannot infer is what the file states."""
+        results = self.builder.add_node(operator)
+        for value in results:
+            shape, dtype = self._declared.get(value.name, UNKNOWN)
+            value.shape = shape if value.shape is None else value.shape
+            value.dtype = value.dtype or dtype
+        return results
 
 
 Rule = Callable[[_Reader, OnnxNode], Sequence[Value]]
