@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from vtaops.base.shapes import Array
-from vtaops.frontends.constants import integers, number, real
+from vtaops.frontends.constants import number, real
 from vtaops.frontends.functions import Affine, affine_step, argument_of, is_per_channel
 from vtaops.frontends.grids import grid_of
 from vtaops.frontends.steps import ResultRange, Source, Step, moved, reshaped, step
 from vtaops.frontends.sums import is_sum, multiplied, read_sum
-from vtaops.frontends.translate import Rule, affine_function, operand, translate
+from vtaops.frontends.translate import Rule, affine_function, function_table, operand, translate
 from vtaops.frontends.values import NotTranslated, Value
 from vtaops.graph import operators as ops
 from vtaops.graph.requantization import Requantization
@@ -53,7 +51,7 @@ def _add(value: Value, target: ResultRange) -> Source:
     if is_sum(value):
         return _sum(value, target)
     sign = -1.0 if value.op == "Sub" else 1.0
-    if target.tflite and (source := _tflite_with_constant(value, target)) is not None:
+    if (source := _table_of_constant(value, target)) is not None:
         return source
     affine = affine_step(value)
     if affine is not None:
@@ -62,14 +60,17 @@ def _add(value: Value, target: ResultRange) -> Source:
     (a, a_scale), (b, b_scale) = operand(large, value), operand(small, value)
     a, b = _alike(a, b, value.static_shape)
     if target.tflite:
-        return target.result(_tflite_sum(value, (a_scale, b_scale), target), a, b)
+        bounds, sign = (target.zero_point, target.clip), -1 if value.op == "Sub" else 1
+        scales = a_scale, b_scale
+        rescaled = ops.RescaledAdd.from_scales(scales, target.scale, *bounds, sign=sign)
+        return target.result(rescaled, a, b)
     ratios = a_scale / target.scale, sign * b_scale / target.scale
     op = ops.Add.from_ratios(*ratios, target.zero_point, target.clip)
     return reshaped(target.result(op, a, b), value.static_shape)
 
 
 def _multiply(value: Value, target: ResultRange) -> Source:
-    if target.tflite and (source := _tflite_with_constant(value, target)) is not None:
+    if (source := _table_of_constant(value, target)) is not None:
         return source
     affine = affine_step(value)
     if affine is not None:
@@ -196,38 +197,13 @@ def _matmul(value: Value, target: ResultRange) -> Source:
     return _product(ops.Matmul, value, value.first, value.argument(1), target)
 
 
-def _tflite_with_constant(value: Value, target: ResultRange) -> Source | None:
-    """Translate a sum with a quantised number, or one per channel, to TFLite's table; else None.
-
-    So is a product with one number.
-    """
-    fixed = [read.fixed for read in value.reads]
-    if fixed not in ([False, True], [True, False]):
+def _table_of_constant(value: Value, target: ResultRange) -> Source | None:
+    """Translate a sum with constants, or a product with a number, of a TFLite file; else None."""
+    fixed = [read for read in value.reads if read.fixed]
+    data = argument_of(value) if target.tflite and len(fixed) == 1 else None
+    if data is None or (value.op == "Mul" and number(fixed[0]) is None):
         return None
-    order = slice(None, None, -1 if fixed[0] else 1)
-    tensor, constant = value.reads[order]
-    numbers, product = integers(constant), value.op == "Mul"
-    if numbers is None or not _fits_table(numbers[0], numbers[1], value):
-        return None
-    data, scale = operand(tensor, value)
-    terms = [np.arange(-128, 128) - data.tensor.zero_point, numbers[0].reshape(-1, 1)][order]
-    scales = [scale, float(numbers[1].reshape(()))][order]
-    scaling = _of_products(scales[0] * scales[1], target)
-    op = ops.Multiply(scaling) if product else _tflite_sum(value, scales, target)
-    table = op.requantization.apply(op.sums(*terms), 0)
-    table = table[0] if len(table) == 1 else table
-    return target.result(ops.LookupTable(table, target.zero_point, value.op.lower()), data)
-
-
-def _fits_table(constant: Array, scale: Array, value: Value) -> bool:
-    """Return whether a constant is one number, or, of a sum, one for each channel."""
-    by_channel = value.op != "Mul" and is_per_channel(constant, value.static_shape)
-    return scale.size == 1 and (constant.size == 1 or by_channel)
-
-
-def _tflite_sum(value: Value, scales: Sequence[float], target: ResultRange) -> ops.RescaledAdd:
-    sign, bounds = -1 if value.op == "Sub" else 1, (target.zero_point, target.clip)
-    return ops.RescaledAdd.from_scales(scales, target.scale, *bounds, sign=sign)
+    return function_table(value, data, target)
 
 
 COMPUTING: dict[str, Rule] = {

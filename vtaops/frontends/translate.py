@@ -79,7 +79,7 @@ def _as_function(value: Value, target: ResultRange) -> Source | None:
     if affine is not None and affine.tensor is not value:
         return affine_function(value, affine, target)
     data = argument_of(value) if is_elementwise(value) else None
-    return None if data is None else _table(value, data, target)
+    return None if data is None else function_table(value, data, target)
 
 
 def operand(data: Value | None, reader: Value) -> tuple[Source, float]:
@@ -107,7 +107,8 @@ def affine_function(value: Value, function: Affine, target: ResultRange) -> Sour
     return scaled(value, data, scale, function).rounded(target)
 
 
-def _table(value: Value, argument: Value, target: ResultRange) -> Source:
+def function_table(value: Value, argument: Value, target: ResultRange) -> Source:
+    """Translate an elementwise function of one tensor to a table of its results."""
     grid = grid_of(argument)
     results = apply(value, argument, reals(grid))
     name = "-".join(dict.fromkeys(part.lower() for part in names(value, argument)))
