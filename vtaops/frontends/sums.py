@@ -21,7 +21,7 @@ from vtaops.frontends.constants import are_integers, integers, real
 from vtaops.frontends.functions import Affine, affine_step, varying_axis
 from vtaops.frontends.steps import ResultRange, Source, moved, reshaped, shapes_translated, step
 from vtaops.frontends.values import NotTranslated, Value
-from vtaops.frontends.windows import channel_image, image_shape, transposed_window, window
+from vtaops.frontends.windows import channel_image, image_shape, window
 from vtaops.graph import Concat, Convolution, Dense, Expand, TransposedConvolution
 from vtaops.graph.operator import MAX_FACTOR
 from vtaops.graph.requantization import Rounds
@@ -303,7 +303,7 @@ def _convolution(value: Value, operand: Operand) -> Sum:
     weight, weight_scale = _weights(value.argument(1), int(transposed))
     if transposed and groups > 1 and weight_scale.ndim:
         weight_scale = np.tile(weight_scale, groups)
-    geometry = (transposed_window if transposed else window)(value)
+    geometry = window(value)
     source, data_scale = operand(value.first, value)
     data = reshaped(source, image_shape(value.first))
     weight = weight.reshape(*weight.shape[:2], *geometry.kernel)
