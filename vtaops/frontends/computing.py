@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from vtaops.frontends.constants import number, real
-from vtaops.frontends.functions import Affine, affine_step, argument_of, is_per_channel
+from vtaops.frontends.constants import number
+from vtaops.frontends.functions import Affine, affine_step, argument_of
 from vtaops.frontends.grids import grid_of
 from vtaops.frontends.steps import ResultRange, Source, Step, moved, reshaped, step
 from vtaops.frontends.sums import is_sum, multiplied, read_sum
@@ -115,9 +115,9 @@ def _extremum(value: Value, target: ResultRange) -> Source:
     if (bounded := _bound(value, target)) is not None:
         return bounded
     shape = value.static_shape
-    if not any(read.fixed for read in value.reads) and argument_of(value) is not None:
+    if argument_of(value) is not None:
         raise NotTranslated(f"{value.label} compares functions of one tensor, which are a table")
-    left, right = (_on_grid(operand, shape, target) for operand in value.reads)
+    left, right = (translate(operand, target) for operand in value.reads)
     if left.tensor.shape != shape:
         left, right = right, left
     op = ops.Extremum("maximum" if value.op == "Max" else "minimum")
@@ -132,21 +132,6 @@ def _bound(value: Value, target: ResultRange) -> Source | None:
             clipped = target.clipped(low=limit) if value.op == "Max" else target.clipped(high=limit)
             return translate(tensor, clipped)
     return None
-
-
-def _on_grid(value: Value, shape: tuple[int, ...], target: ResultRange) -> Source:
-    """Return an operand, or a constant repeated to a shape, on the target's grid."""
-    constant = real(value)
-    if constant is None:
-        return translate(value, target)
-    if np.isnan(constant).any():
-        raise NotTranslated(f"the constant {value.name!r} is not a number everywhere")
-    grid, by_channel = target.grid, len(shape) == 4 and is_per_channel(constant, shape)
-    with np.errstate(over="ignore"):  # what is beyond float32 is beyond the grid
-        steps = np.rint(constant.astype(np.float32) / np.float32(grid.scale)) + grid.zero_point
-    array = np.clip(steps, *target.clip).astype(np.int8)
-    repeated = np.broadcast_to(array, (*shape[:2], 1, 1) if by_channel else shape)
-    return step(ops.Constant(repeated.copy(), grid.zero_point), scale=grid.scale)
 
 
 def _product(

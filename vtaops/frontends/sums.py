@@ -15,7 +15,6 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from vtaops.base.exact import magnitudes
 from vtaops.base.shapes import Array
 from vtaops.frontends.constants import are_integers, integers, real
 from vtaops.frontends.functions import Affine, affine_step, varying_axis
@@ -67,7 +66,7 @@ class Sum:
 
     def rounded(self, target: ResultRange) -> Source:
         """Return the operator that rounds the sum to a grid."""
-        return self._without_dead_channels(target)._rounded(target)
+        return self._with_room_for_biases(target)._rounded(target)
 
     def _rounded(self, target: ResultRange) -> Source:
         scale = self.scale
@@ -94,34 +93,25 @@ class Sum:
             op = self.product(bias=bias, requantization=requantization, **factors)
         return reshaped(target.result(op, *inputs), self.shape)
 
-    def _without_dead_channels(self, target: ResultRange) -> Sum:
-        """Return the sum with constants in place of channels whose results no input changes.
+    def _with_room_for_biases(self, target: ResultRange) -> Sum:
+        """Return the sum with coarser weights in channels whose bias would leave int32.
 
-        Such a channel has weights so small, for one because a batch norm left none of them, that
-        its bias in steps of its sums exceeds int32. Any scale in which it fits is as good for a
-        constant.
+        These are so small, for one because a batch norm left none of them, that next to nothing of
+        a step of the result is lost.
         """
-        weight, channels = np.asarray(self.product.args[0]), len(self.bias)
-        if self.residual is not None or target.tflite or len(weight) != channels:
+        weight, far = np.asarray(self.product.args[0]), np.abs(self.bias / self.scale) >= 1 << 30
+        if self.residual is not None or target.tflite or len(weight) != len(far) or not far.any():
             return self
-        steps = np.abs(self.bias / self.scale)
-        if (steps < 1 << 30).all():  # nearly always; the weights may be a hundred million
+        own, rows = np.broadcast_to(self.scale, far.shape), weight.reshape(len(far), -1)
+        live = own[~far].max(initial=0.0) or target.scale / 256
+        scale = np.where(far, np.maximum(live, np.abs(self.bias) / (1 << 24)), own)
+        kept = np.rint(rows * (own / scale)[:, None])
+        lost = np.abs(rows * own[:, None] - kept * scale[:, None]).sum(axis=1)
+        if (255 * lost > target.scale / 512).any():
             return self
-        reach = 255.0 * magnitudes(weight.reshape(channels, -1))
-        far = steps + reach >= 1 << 31
-        within = np.array(target.clip) - target.zero_point
-        middle, room = self.bias / target.scale, reach * self.scale / target.scale
-        low, high = (np.clip(np.rint(middle + side * room), *within) for side in (-1, 1))
-        dead = far & (low == high)
-        if not dead.any():
-            return self
-        scale = np.broadcast_to(self.scale, (channels,))
-        live = scale[~far].max(initial=0.0) or target.scale / 256
-        kept = np.where(dead.reshape(-1, *[1] * (weight.ndim - 1)), 0, weight)
-        product = partial(self.product.func, kept.astype(weight.dtype), **self.product.keywords)
-        bias = np.where(dead, low * target.scale, self.bias)
-        own = np.maximum(live, np.abs(bias) / (1 << 24))
-        return replace(self, product=product, scale=np.where(dead, own, scale), bias=bias)
+        kept = kept.reshape(weight.shape).astype(weight.dtype)
+        product = partial(self.product.func, kept, **self.product.keywords)
+        return replace(self, product=product, scale=scale)
 
     def affine(self, value: Value, function: Affine) -> Sum:
         """Return an affine function of the sum."""
