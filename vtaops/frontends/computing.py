@@ -11,7 +11,7 @@ from vtaops.frontends.constants import number
 from vtaops.frontends.functions import Affine, affine_step, argument_of
 from vtaops.frontends.grids import grid_of
 from vtaops.frontends.steps import ResultRange, Source, Step, moved, reshaped, step
-from vtaops.frontends.sums import is_sum, multiplied, read_sum
+from vtaops.frontends.sums import is_sum, read_sum
 from vtaops.frontends.translate import Rule, affine_function, function_table, operand, translate
 from vtaops.frontends.values import NotTranslated, Value
 from vtaops.graph import operators as ops
@@ -85,17 +85,10 @@ def _larger_first(value: Value) -> tuple[Value, Value]:
 
 
 def _multiply_constant(value: Value, function: Affine, target: ResultRange) -> Source:
+    if function.factor.size > 1 or function.factor[0] <= 0:
+        return affine_function(value, function, target)
     data, scale = operand(function.tensor, value)
-    if function.factor.size == 1 and function.factor[0] > 0:
-        ratio = scale * float(function.factor[0]) / target.scale
-        return target.rescaled(data, ratio)
-    constant = next(read for read in value.reads if read.fixed)
-    sums = multiplied(function.tensor, data, scale, constant, wide=target.tflite)
-    if target.tflite:
-        unit = target.scale
-        ratios = np.asarray(sums.scale).astype(np.float32) / np.float32(unit)
-        sums = replace(sums, scale=ratios.astype(np.float64) * unit)
-    return sums.rounded(target)
+    return target.rescaled(data, scale * float(function.factor[0]) / target.scale)
 
 
 def _divide(value: Value, target: ResultRange) -> Source:
@@ -183,12 +176,10 @@ def _matmul(value: Value, target: ResultRange) -> Source:
 
 
 def _table_of_constant(value: Value, target: ResultRange) -> Source | None:
-    """Translate a sum with constants, or a product with a number, of a TFLite file; else None."""
-    fixed = [read for read in value.reads if read.fixed]
-    data = argument_of(value) if target.tflite and len(fixed) == 1 else None
-    if data is None or (value.op == "Mul" and number(fixed[0]) is None):
-        return None
-    return function_table(value, data, target)
+    """Translate a sum or product with constants of a TFLite file; None if it is another one."""
+    constant = target.tflite and any(read.fixed for read in value.reads)
+    data = argument_of(value) if constant else None
+    return None if data is None else function_table(value, data, target)
 
 
 COMPUTING: dict[str, Rule] = {

@@ -369,36 +369,6 @@ def scaled(value: Value, data: Source, data_scale: float, function: Affine) -> S
     signs = np.broadcast_to(np.sign(exact), (image[1],))
     scale = np.where(exact == 0, 1.0, np.abs(exact)) / LEAST_FACTOR  # the weight is zero
     scale = scale.reshape(()) if scale.size == 1 else scale
-    product = _depthwise(value, image, LEAST_FACTOR * signs, data, data_scale * scale)
-    return product.plus(function.term)
-
-
-def multiplied(
-    value: Value, data: Source, data_scale: float, factor: Value, *, wide: bool = False
-) -> Sum:
-    """Return a tensor times a quantised constant that varies along one axis.
-
-    With `wide`, a factor that does not fit int8 less its zero point multiplies copies of the image.
-    """
-    constant = integers(factor)
-    if constant is None:
-        raise NotTranslated(f"the factor {factor.name!r} is not a quantised constant")
-    shape = value.static_shape
-    axis = varying_axis(np.asarray(constant[0]), shape)
-    image = channel_image(shape, axis)
-    if not wide and np.abs(constant[0]).max() > 127:
-        raise NotTranslated("a factor that does not fit int8 once its zero point is subtracted")
-    whole = image[1] if axis is None else shape[axis]
-    values, scale = (np.broadcast_to(np.asarray(part).reshape(-1), (whole,)) for part in constant)
-    scale = scale[0] if (scale == scale[0]).all() else scale
-    return _depthwise(value, image, values, data, data_scale * np.asarray(scale, np.float64))
-
-
-def _depthwise(
-    value: Value, image: tuple[int, int, int, int], weights: Array, data: Source, scale: Any
-) -> Sum:
-    """Return an image times one integer for each channel."""
-    whole = weights.astype(np.int64).reshape(-1, 1, 1, 1)
-    weight, data = _narrow(whole, reshaped(data, image), 1, groups=image[1])
-    product = partial(Convolution, weight, groups=image[1])
-    return _sum(value, product, data, scale, image[1], 1)
+    weight = (LEAST_FACTOR * signs).astype(np.int8).reshape(-1, 1, 1, 1)
+    product, data = partial(Convolution, weight, groups=image[1]), reshaped(data, image)
+    return _sum(value, product, data, data_scale * scale, image[1], 1).plus(function.term)
