@@ -15,7 +15,7 @@ from vtaops.frontends.steps import (
     reduced_image,
     reshaped,
 )
-from vtaops.frontends.translate import Rule, operand, translated_image
+from vtaops.frontends.translate import Rule, operand
 from vtaops.frontends.values import NotTranslated, Value
 from vtaops.frontends.windows import image_shape, window
 from vtaops.graph import operators as ops
@@ -29,8 +29,6 @@ from vtaops.graph.requantization import (
 
 def _average_pool(value: Value, target: ResultRange) -> Source:
     pool, counted = window(value), bool(value.attrs.get("count_include_pad", 0))
-    if pool.kernel == pool.strides == (1, 1) and counted:
-        return moved(ops.Pad(pool.padding), translated_image(value, target))
     if counted and any(pool.padding) and any(pool.more):
         raise NotTranslated(f"{value.label} counts its padding, but not the pixels beyond it")
     data, scale = operand(value.first, value)

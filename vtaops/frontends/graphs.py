@@ -22,6 +22,7 @@ from vtaops.frontends.steps import Leaf, ResultRange, Source, Step
 from vtaops.frontends.translate import translate, translate_root
 from vtaops.frontends.values import NotTranslated, OnnxNetwork, Value
 from vtaops.graph import (
+    Constant,
     Dequantize,
     FromUint8,
     Graph,
@@ -252,14 +253,11 @@ class _Emitter:
         return self.graph.add(ToUint8(), integers, name=self._name(value))
 
     def _output(self, value: Value) -> Tensor:
-        return self._constant(value) if value.fixed else self._float(value)
-
-    def _constant(self, value: Value) -> Tensor:
-        """Return an output that depends on no input; a graph's operators read at least one."""
-        unread = self._network.inputs[:1]
-        function = host_function(self._network, unread, [value])
-        op = Host(function, (_tensor(value),), (value.kind,), "it depends on no input")
-        return self.graph.add(op, *map(self._float, unread))
+        if not value.fixed:
+            return self._float(value)
+        if value.array is None:
+            raise UnsupportedError(f"the output {value.name!r} is a constant that nothing computes")
+        return self.graph.add(Constant(value.array), name=self._name(value))
 
     def _host(self, phase: int) -> None:
         """Add the host's part of a phase: operators, or one function."""

@@ -377,11 +377,6 @@ def _keeps_axes(call: _Call) -> bool:
     return _follows(call) and not call.option("ShrinkAxisMask", 0)
 
 
-def _is_point(call: _Call) -> bool:
-    """Return whether the operand is an image of 1x1, whose elements lie as in the file."""
-    return call.tensor(0).shape[1:3] == (1, 1) and _follows(call)
-
-
 # ------------------------------------------------------------------------- windows, products
 
 
@@ -417,10 +412,8 @@ def _transposed_convolution(call: _Call) -> Value:
 def _fully_connected(call: _Call) -> Value:
     if call.option("WeightsFormat", 0):
         raise UnsupportedError(f"{call.label} has shuffled weights; convert the model anew")
-    keeps = call.option("KeepNumDims", False)
-    call.image = call.image and not keeps
     x, weight = call.real(0), call.weight(1, (1, 0))
-    if not keeps and len(_shape(x)) != 2:
+    if not call.option("KeepNumDims", False) and len(_shape(x)) != 2:
         x = call.reshape(x, [-1, _shape(weight)[0]])
     product, bias = call.emit("MatMul", x, weight), call.bias(2, 0, 1)
     return product if bias is None else call.emit("Add", product, bias)
@@ -586,9 +579,8 @@ def _mirror_pad(call: _Call) -> Value:
 
 
 def _reshape(call: _Call) -> Value:
-    x, call.image = call.real(0), False
     shape = call.ints(1) if call.has(1) else call.option("NewShapeAsNumpy").tolist()
-    return call.reshape(x, shape)
+    return call.reshape(call.real(0), shape)
 
 
 def _squeeze(call: _Call) -> Value:
@@ -750,8 +742,9 @@ LAYOUTS: Mapping[Callable[[_Call], bool], Mapping[str, Rule]] = {
         "PADV2": _pad,
         "MIRROR_PAD": _mirror_pad,
     },
-    _is_point: {"RESHAPE": _reshape, "FULLY_CONNECTED": _fully_connected},
     _written: {
+        "RESHAPE": _reshape,
+        "FULLY_CONNECTED": _fully_connected,
         "BATCH_MATMUL": _batch_matmul,
         "SOFTMAX": _softmax,
         "LOG_SOFTMAX": partial(_same, "LogSoftmax", axis=-1),
