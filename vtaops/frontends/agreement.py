@@ -26,7 +26,7 @@ from vtaops.frontends.values import RANDOM
 from vtaops.graph import Graph, Node, Quantize, Requantization, Tensor, onnx_files
 from vtaops.graph import operators as ops
 from vtaops.graph.executor import evaluate_node
-from vtaops.graph.probe import Probe, exact_content
+from vtaops.graph.probe import Probe
 
 Sample = Mapping[str, Array]
 """One array for each input, by name."""
@@ -281,9 +281,7 @@ class _OnnxFile:
         kept = {*self._places.values()}
         self._before = {name: _before_rounding(links, name, kept) for name in kept}
         wanted = sorted(({*kept, *self._before.values()} & links.writers.keys()) - {""})
-        content = exact_content(model, wanted)
-        del links, model  # they hold the whole file
-        self._probe = Probe(content, wanted)
+        self._probe = Probe(model, wanted)
         self._values: dict[str, Array] = {}
 
     def _integers(

@@ -13,7 +13,7 @@ from vtaops.frontends.averages import interpolated
 from vtaops.frontends.constants import axis_of, number, whole_numbers
 from vtaops.frontends.grids import EIGHT_BITS
 from vtaops.frontends.pixels import moved_pixels
-from vtaops.frontends.steps import ResultRange, Source, Step, cut, moved, reduced_image, reshaped
+from vtaops.frontends.steps import ResultRange, Source, cut, moved, reduced_image, reshaped
 from vtaops.frontends.translate import Rule, translate, translated_image
 from vtaops.frontends.values import NotTranslated, Value
 from vtaops.frontends.windows import image_shape, pad_widths, window
@@ -45,10 +45,7 @@ def _move_pixels(value: Value, target: ResultRange) -> Source:
     if move is None:
         raise NotTranslated(f"{value.label} moves more pixels than a convolution has weights")
     image, make = move
-    if target not in value.steps:
-        value.steps[target] = moved(make(_unchanged(target.grid)), translate(image, target))
-    result: Step = value.steps[target]
-    return result
+    return moved(make(_unchanged(target.grid)), translate(image, target))
 
 
 def _unchanged(grid: Grid) -> Requantization:

@@ -109,8 +109,6 @@ class Value:
         The values that are computed from it; None for each use as an output of the network.
     constant
         The elements of a constant.
-    steps
-        What a translation made of it, by grid, for reuse.
     """
 
     name: str
@@ -120,7 +118,6 @@ class Value:
     index: int = 0
     readers: list[Value | None] = field(default_factory=list, repr=False)
     constant: Array | None = field(default=None, repr=False)
-    steps: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
     def op(self) -> str:

@@ -18,6 +18,7 @@ from vtaops.base.errors import ModelError, UnsupportedError, raising
 from vtaops.base.files import NETWORK, exists, open_file, read_file, reason_of
 from vtaops.base.optional import optional
 from vtaops.base.shapes import Array, ceil_div
+from vtaops.graph.requantization import along
 
 if TYPE_CHECKING:
     from onnx import ModelProto as ModelProto
@@ -76,7 +77,6 @@ def opened(
     _widen_weights(model)
     make_static(model, shapes or {})
     _list_inputs_only(model)
-    _sort(model)
     return model
 
 
@@ -305,11 +305,7 @@ def attributes(node: NodeProto) -> dict[str, Any]:
 
 def along_axis(node: NodeProto, values: Array, rank: int) -> Array:
     """Return parameters of a quantisation in a shape that broadcasts to a tensor of that rank."""
-    if values.size == 1:
-        return values.reshape(())
-    shape = [1] * rank
-    shape[attributes(node).get("axis", 1)] = -1
-    return values.reshape(shape)
+    return along(attributes(node).get("axis", 1), rank, values.squeeze())
 
 
 def dequantized(node: NodeProto, constants: Mapping[str, Array]) -> Array:
@@ -460,29 +456,6 @@ def _list_inputs_only(model: ModelProto) -> None:
     """Remove weights from the inputs, where old models list them so that they are not constants."""
     refill(model.graph.input, graph_inputs(model))
     model.ir_version = max(model.ir_version, 8)
-
-
-def _sort(model: ModelProto) -> None:
-    """Put nodes behind those whose results they read, as ONNX demands and runtimes do not.
-
-    Nodes that can be put nowhere stay at the end, where ONNX's checker names them.
-    """
-    pending = list(model.graph.node)
-    missing = {name for node in pending for name in node.output}
-    order: list[NodeProto] = []
-    while pending:
-        later = []
-        for node in pending:
-            if missing.isdisjoint(read_by(node)):
-                order.append(node)
-                missing -= {*node.output}
-            else:
-                later.append(node)
-        if len(later) == len(pending):
-            order += later
-            break
-        pending = later
-    refill(model.graph.node, order)
 
 
 def rename_inner(node: NodeProto, renamed: Mapping[str, str]) -> None:
