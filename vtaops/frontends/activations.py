@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from vtaops.base.errors import ShapeError
 from vtaops.frontends.constants import axis_of, real
 from vtaops.frontends.functions import bounds, is_per_channel
 from vtaops.frontends.grids import EIGHT_BITS
@@ -50,7 +51,7 @@ def _clip(value: Value, target: ResultRange) -> Source:
     clipped = target.clipped((low - zero) * target.scale, (high - zero) * target.scale)
     try:
         return translate(data.first, clipped)
-    except NotTranslated:  # the host computes what is rounded
+    except (NotTranslated, ShapeError):  # the host computes what is rounded
         return clipped.rescaled(translate(data, target), 1.0)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from vtaops.base.errors import ModelError, UnsupportedError
+from vtaops.base.errors import ModelError, ShapeError, UnsupportedError
 from vtaops.base.reasons import Reason
 from vtaops.frontends.floats import float_operator
 from vtaops.frontends.grids import EIGHT_BITS, natural_grid
@@ -135,8 +135,8 @@ class ValuePlan:
                 )
                 return list(_leaves(self.sources[value]))
             reason = self._why(value)
-        except NotTranslated as error:
-            reason = error.reason
+        except (NotTranslated, ShapeError) as error:
+            reason = getattr(error, "reason", Reason("form", str(error)))
             if value.op == "QuantizeLinear" and grid is not None:
                 self.quantized[value] = grid
                 self.reasons[value] = self._failed[value.first] = reason

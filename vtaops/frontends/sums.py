@@ -18,7 +18,7 @@ import numpy as np
 from vtaops.base.shapes import Array
 from vtaops.frontends.constants import are_integers, integers, real
 from vtaops.frontends.functions import Affine, affine_step, varying_axis
-from vtaops.frontends.steps import ResultRange, Source, moved, reshaped, shapes_translated, step
+from vtaops.frontends.steps import ResultRange, Source, moved, reshaped, step
 from vtaops.frontends.values import NotTranslated, Value
 from vtaops.frontends.windows import channel_image, image_shape, window
 from vtaops.graph import Concat, Convolution, Dense, Expand, TransposedConvolution
@@ -89,8 +89,7 @@ class Sum:
         bias = steps.astype(np.int32) if steps.any() else None
         inputs = [self.data] if self.residual is None else [self.data, self.residual]
         factors = {} if self.factor is None else {"residual_factor": self.factor}
-        with shapes_translated():
-            op = self.product(bias=bias, requantization=requantization, **factors)
+        op = self.product(bias=bias, requantization=requantization, **factors)
         return reshaped(target.result(op, *inputs), self.shape)
 
     def _with_room_for_biases(self, target: ResultRange) -> Sum:

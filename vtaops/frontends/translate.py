@@ -12,10 +12,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Array
 from vtaops.frontends.functions import Affine, affine_of, apply, argument_of, is_elementwise, names
 from vtaops.frontends.grids import EIGHT_BITS, grid_of, natural_grid
-from vtaops.frontends.steps import Leaf, ResultRange, Source, reshaped, shapes_translated
+from vtaops.frontends.steps import Leaf, ResultRange, Source, reshaped
 from vtaops.frontends.sums import scaled
 from vtaops.frontends.values import NotTranslated, Value
 from vtaops.frontends.windows import image_shape
@@ -64,9 +65,8 @@ def translate_root(value: Value, target: ResultRange) -> Source:
             raise NotTranslated(f"the {value.op} {value.name!r} is not quantised", "float")
         if rule is None or (value.index and value.op != "Split"):
             raise NotTranslated(value.kind, "no_operator")
-        with shapes_translated():
-            return rule(value, target)
-    except NotTranslated:
+        return rule(value, target)
+    except (NotTranslated, ShapeError):
         source = _as_function(value, target)
         if source is None:
             raise
