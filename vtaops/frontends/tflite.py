@@ -675,7 +675,6 @@ ACTIVATIONS: Mapping[int, Callable[[_Call, Value], Value]] = {
     1: lambda call, value: call.emit("Relu", value),
     2: partial(_clip, -1, 1),
     3: partial(_clip, 0, 6),
-    4: lambda call, value: call.emit("Tanh", value),
 }
 """Fused activations by their numbers."""
 
