@@ -106,12 +106,10 @@ class ValuePlan:
         integers = (value for value in network.values if value.op in PAIRED | DYNAMIC)
         self._quantised_model = not all(value.fixed for value in integers)
         needed = {*network.outputs}
-        for value in reversed(network.values):
-            if value in needed:
-                needed.update(self._classify(value))
-        for value in network.values:
-            if value in needed:
-                self._phases[value] = self._phase(value)
+        for value in filter(needed.__contains__, reversed(network.values)):
+            needed.update(self._classify(value))
+        for value in filter(needed.__contains__, network.values):
+            self._phases[value] = self._phase(value)
         leaves = (leaf for source in self.sources.values() for leaf in source.leaves())
         self.grids = {leaf.value: leaf.grid for leaf in leaves}
 

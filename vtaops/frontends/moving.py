@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -144,44 +143,32 @@ _REPEATING = {
 
 
 def _pad(value: Value, target: ResultRange) -> Source:
-    """Translate a border around an image, constant channels, and borders that are cut off."""
+    """Translate a border around an image, and constant channels."""
     widths, mode = pad_widths(value), value.attrs.get("mode", "constant")
     amount = 0.0 if value.argument(2) is None else number(value.argument(2))
-    if mode == "wrap" or len(widths) not in (3, 4) or any(widths[0]) or amount is None:
+    if mode == "wrap" or any(widths[0]) or min(map(min, widths)) < 0 or amount is None:
         raise NotTranslated(f"{value.label} is not a pad of an image by a constant")
-    source = translate(value.first, target)
+    source = translated_image(value, target)
     if value.dtype in EIGHT_BITS:
         amount -= EIGHT_BITS[value.dtype] + source.tensor.zero_point
         amount *= source.tensor.scale
-    if any(widths[1]) if mode != "constant" else amount and any(map(any, widths[2:])):
+    channels, *space = widths[1:]
+    if any(channels) if mode != "constant" else amount and any(map(any, space)):
         raise NotTranslated(f"{value.label} pads by other values than zeros")
-    return reshaped(_padded(source, widths, mode, amount), value.static_shape)
+    padded = _padded(_bordered(source, space, mode), *channels, amount)
+    return reshaped(padded, value.static_shape)
 
 
-def _padded(source: Source, widths: Sequence[tuple[int, int]], mode: Any, amount: float) -> Source:
-    """Return a tensor with borders, as an image."""
-    source = _cropped(source, widths)
-    (before, behind), *space = [(max(0, low), max(0, high)) for low, high in widths[1:]]
+def _bordered(image: Source, space: list[tuple[int, int]], mode: Any) -> Source:
     (top, bottom), (left, right) = [(0, 0)] * (2 - len(space)) + space
-    n, c, *image = source.tensor.shape
-    source = reshaped(source, (n, c, *[1] * (2 - len(image)), *image))
-    if any((top, left, bottom, right)):
-        source = moved(ops.Pad((top, left, bottom, right), mode), source)
-    if before or behind:
-        source = _more_channels(source, before, behind, amount)
-    return source
+    sides = top, left, bottom, right
+    return moved(ops.Pad(sides, mode), image) if any(sides) else image
 
 
-def _cropped(source: Source, widths: Sequence[tuple[int, int]]) -> Source:
-    """Return a tensor without what negative widths cut off."""
-    for axis, (before, behind) in enumerate(widths):
-        stop = source.tensor.shape[axis] + min(0, behind)
-        source = cut(source, axis, max(0, -before), stop)
-    return source
-
-
-def _more_channels(image: Source, before: int, behind: int, amount: float) -> Source:
+def _padded(image: Source, before: int, behind: int, amount: float) -> Source:
     """Return an image with channels of a constant beside its own: a product with ones."""
+    if not before and not behind:
+        return image
     own, grid = image.tensor.shape[1], Grid(image.tensor.scale, image.tensor.zero_point)
     channels = np.arange(before + own + behind)
     weight = np.equal.outer(channels, before + np.arange(own)).astype(np.int8)

@@ -216,12 +216,16 @@ def _with_residual(total: Sum, value: Value, other: Value, operand: Operand) -> 
 
 
 def _spread(total: Sum, shape: tuple[int, ...]) -> Sum:
-    """Return a sum for one pixel as one for all that it is added to."""
+    """Return a sum for one pixel, or for one channel, as one for all that it is added to."""
     weight = total.product.args[0]
     if total.shape[2:] == (1, 1) != shape[2:] and weight.shape[2:] == (1, 1):
         n, channels, _, _ = total.data.tensor.shape
         data = moved(Expand((n, channels, *shape[2:])), total.data)
         total = replace(total, data=data, shape=(*total.shape[:2], *shape[2:]))
+    if total.shape[1] == 1 != shape[1]:
+        repeated, bias = (np.repeat(part, shape[1], axis=0) for part in (weight, total.bias))
+        product = partial(total.product.func, repeated, **total.product.keywords)
+        return replace(total, shape=shape, product=product, bias=bias)
     return total
 
 

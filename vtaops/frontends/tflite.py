@@ -360,7 +360,6 @@ def _follows(call: _Call) -> bool:
     computed = [n for n in call.operator.inputs if n >= 0 and call.reader.tensor(n).data is None]
     ranks = {len(call.reader.tensor(number).shape) for number in computed}
     images = any(True in call.reader.forms[number] for number in computed)
-    images = images or call.operator.kind == "PRELU"  # slopes of channels are tables for images
     return images and {4} <= ranks <= {0, 4}
 
 
@@ -644,23 +643,28 @@ def _slice(call: _Call) -> Value:
 
 
 def _strided_slice(call: _Call) -> Value:
-    bounds = [call.ints(k) for k in (1, 2, 3)]
-    if call.option("EllipsisMask", 0) or call.option("NewAxisMask", 0) or min(bounds[2]) < 1:
+    begins, ends, steps = map(call.ints, (1, 2, 3))
+    if call.option("EllipsisMask", 0) | call.option("NewAxisMask", 0) or min(steps) < 1:
         raise UnsupportedError(
             f"{call.label} adds axes, leaves some out or runs backwards; vtaops reads a range or "
             "an index for each axis: convert the model anew"
         )
+    if call.option("Offset", False):
+        ends = np.add(begins, ends).tolist()
     masks = [call.option(name, 0) for name in ("BeginMask", "EndMask", "ShrinkAxisMask")]
-    offset, ranges, shape = int(call.option("Offset", False)), [*map(range, call.shape)], []
-    for k, (begin, end, step) in enumerate(zip(*bounds, strict=True)):
-        no_begin, no_end, is_index = (mask >> k & 1 for mask in masks)
-        start = 0 if no_begin else begin
-        stop = start + 1 or None if is_index else None if no_end else end + begin * offset
-        ranges[k] = ranges[k][start:stop:step]
-        if not is_index:
-            shape.append(len(ranges[k]))
+    ranges = [*map(range, call.shape)]
+    for k, bounds in enumerate(zip(begins, ends, steps, strict=True)):
+        ranges[k] = ranges[k][_axis_cut(*bounds, *(mask >> k & 1 for mask in masks))]
     x = _cut(call, ranges)
-    return call.reshape(x, [*shape, *call.shape[len(bounds[0]) :]]) if masks[2] else x
+    kept = [len(each) for k, each in enumerate(ranges) if not masks[2] >> k & 1]
+    return call.reshape(x, kept) if masks[2] else x
+
+
+def _axis_cut(begin: int, end: int, step: int, no_begin: int, no_end: int, is_index: int) -> slice:
+    start = 0 if no_begin else begin
+    if is_index:
+        return slice(start, start + 1 or None)
+    return slice(start, None if no_end else end, step)
 
 
 def _with_ints(op: str, call: _Call) -> Value:
