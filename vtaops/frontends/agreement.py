@@ -294,7 +294,7 @@ class _OnnxFile:
             name = self._inputs[graph.inputs.index(rounded)]
         roundings = [n for n in links.readers.get(name, []) if n.op_type == "QuantizeLinear"]
         scales = [np.ravel(links.constants.get(n.input[1], ())) for n in roundings]
-        names = [n.output[0] for n in roundings]
+        names: list[str] = [n.output[0] for n in roundings]
         own = [n for n, scale in zip(names, scales, strict=True) if [*scale] == [tensor.scale]]
         return [*own, *names, tensor.name][0]
 
