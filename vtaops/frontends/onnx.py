@@ -110,8 +110,8 @@ class _Reader:
         for tensor in graph.initializer:
             array = onnx_files.require("onnx").numpy_helper.to_array(tensor)
             self._values[tensor.name] = self.builder.constant(array, tensor.name)
-        self.read_names |= {value.name for value in graph.output}
-        self.read_names = self.read_names.union(*(node.input for node in graph.node))
+        self.read_names.update(v.name for v in graph.output)
+        self.read_names.update(*(node.input for node in graph.node))
         for node in graph.node:
             self.read(node)
         return [self._values[value.name] for value in graph.output]

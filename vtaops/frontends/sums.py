@@ -6,12 +6,10 @@ the integer graph: bias and residual are added to the exact sum.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
-from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -335,19 +333,7 @@ def _sum(
 ) -> Sum:
     if not (np.asarray(scale) > 0).all():
         raise NotTranslated(f"{value.label} has the scale {np.min(scale):g}; it must be positive")
-    bias, (weight, *rest) = np.zeros(channels), product.args
-    product = partial(product.func, _shared(weight), *rest, **product.keywords)
-    return Sum(value.static_shape, product, data, np.asarray(scale), axis, bias)
-
-
-_WEIGHTS: WeakValueDictionary[tuple[object, ...], Array] = WeakValueDictionary()
-"""The weights of all products that are alive, by content."""
-
-
-def _shared(weight: Array) -> Array:
-    """Return weights, or equal ones that another product has: a network may repeat them."""
-    key = weight.shape, hashlib.sha256(np.ascontiguousarray(weight).data).digest()
-    return _WEIGHTS.setdefault(key, weight)
+    return Sum(value.static_shape, product, data, np.asarray(scale), axis, np.zeros(channels))
 
 
 PRODUCTS: dict[str, Callable[[Value, Operand], Sum]] = {

@@ -259,7 +259,8 @@ class _Call:
         if array is None:
             name = self.tensor(k).name
             raise UnsupportedError(f"{self.label} reads {name!r}, which must be constant")
-        return [int(number) for number in array.astype(np.int64, casting="safe").flat]
+        numbers: list[int] = array.astype(np.int64, casting="safe").ravel().tolist()
+        return numbers
 
     def axis(self, axis: int, more: int = 0) -> int:
         """Return an axis of the form that is read; `more` is by how much its rank is higher."""
