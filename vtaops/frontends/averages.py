@@ -11,7 +11,9 @@ from vtaops.base.window import Size
 from vtaops.frontends.steps import (
     ResultRange,
     Source,
+    cut,
     moved,
+    reduced_axes,
     reduced_image,
     reshaped,
 )
@@ -45,6 +47,18 @@ def _average_pool(value: Value, target: ResultRange) -> Source:
         exclude_padding=any(pool.whole_padding) and not (counted and any(pool.padding)),
     )
     return reshaped(pooled, value.static_shape)
+
+
+def _reduce_sum(value: Value, target: ResultRange) -> Source:
+    """Translate a sum over two as a sum of two, any other as a mean."""
+    axes, shape = reduced_axes(value), value.first.static_shape
+    if len(axes) != 1 or shape[axes[0]] != 2 or target.tflite:
+        return _mean(value, target)
+    data, scale = operand(value.first, value)
+    parts = [reshaped(cut(data, axes[0], i, i + 1), value.static_shape) for i in range(2)]
+    ratio = scale / target.scale
+    op = ops.Add.from_ratios(ratio, ratio, target.zero_point, target.clip)
+    return target.result(op, *parts)
 
 
 def _mean(value: Value, target: ResultRange) -> Source:
@@ -127,7 +141,7 @@ def interpolated(value: Value, factors: Size, target: ResultRange) -> Source:
 
 AVERAGES: dict[str, Rule] = {
     "ReduceMean": _mean,
-    "ReduceSum": _mean,
+    "ReduceSum": _reduce_sum,
     "AveragePool": _average_pool,
     "GlobalAveragePool": _mean,
 }
