@@ -94,20 +94,24 @@ def _slice(value: Value, target: ResultRange) -> Source:
     return source
 
 
+MOST_RUNS = 64
+"""Maximum number of slices that replace a Gather."""
+
+
 def _gather(value: Value, target: ResultRange) -> Source:
-    """Translate to a slice, which moves no data on channels."""
+    """Translate to slices that are joined, which move no data on channels."""
     shape, index = value.first.static_shape, whole_numbers(value.argument(1))
     axis = axis_of(value, 0, len(shape))
     if not index or min(index) < -shape[axis] or max(index) >= shape[axis]:
         raise NotTranslated(f"{value.label} reads indices that are no constants in range")
-    places = [place % shape[axis] for place in index]
-    start, stop = places[0], places[-1] + 1
-    stride = places[1] - start if places[1:] else 1
-    if stride < 1 or places != [*range(start, stop, stride)]:
-        raise NotTranslated(f"{value.label} reads indices that are no range")
-    return reshaped(
-        cut(translate(value.first, target), axis, start, stop, stride), value.static_shape
-    )
+    places = np.mod(index, shape[axis])
+    runs = np.split(places, np.flatnonzero(np.diff(places) != 1) + 1)
+    if len(runs) > MOST_RUNS:
+        raise NotTranslated(f"{value.label} reads indices that are not a few constant ranges")
+    source = translate(value.first, target)
+    parts = [cut(source, axis, int(run[0]), int(run[-1]) + 1) for run in runs]
+    joined = target.result(ops.Concat(axis), *parts) if parts[1:] else parts[0]
+    return reshaped(joined, value.static_shape)
 
 
 def _expand(value: Value, target: ResultRange) -> Source:
