@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.window import Size
+from vtaops.frontends import halves
 from vtaops.frontends.steps import (
     ResultRange,
     Source,
@@ -58,7 +59,7 @@ def _reduce_sum(value: Value, target: ResultRange) -> Source:
     parts = [reshaped(cut(data, axes[0], i, i + 1), value.static_shape) for i in range(2)]
     ratio = scale / target.scale
     op = ops.Add.from_ratios(ratio, ratio, target.zero_point, target.clip)
-    return target.result(op, *parts)
+    return halves.total(op, *parts, scale=target.scale)
 
 
 def _mean(value: Value, target: ResultRange) -> Source:

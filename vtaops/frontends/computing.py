@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from vtaops.frontends import halves
 from vtaops.frontends.constants import number
 from vtaops.frontends.functions import Affine, affine_step, argument_of
 from vtaops.frontends.grids import grid_of
@@ -66,7 +67,7 @@ def _add(value: Value, target: ResultRange) -> Source:
         return target.result(rescaled, a, b)
     ratios = a_scale / target.scale, sign * b_scale / target.scale
     op = ops.Add.from_ratios(*ratios, target.zero_point, target.clip)
-    return reshaped(target.result(op, a, b), value.static_shape)
+    return reshaped(halves.total(op, a, b, scale=target.scale), value.static_shape)
 
 
 def _multiply(value: Value, target: ResultRange) -> Source:
