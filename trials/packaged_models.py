@@ -350,7 +350,6 @@ LISTED = (
     face("face_detection_back", 256, "input", highest),
     face("face_detection_short_range", 128, "input", highest),
     face("face_detection_full_range", 192, "input", highest),
-    face("face_detection_full_range_sparse", 192, "input_1", highest),
     face("face_landmark", 192, "input_1", distance("pixels")),
     face("iris_landmark", 64, "input_1", distance("pixels")),
     Case("magika/magika/models/standard_v3_3/model.onnx", alone("bytes", file_bytes), classes),

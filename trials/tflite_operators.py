@@ -121,15 +121,14 @@ def _elementwise(n: int, image: Shape) -> Iterator[Case]:
     yield Case("SQUARED_DIFFERENCE", (image, image), (image,), {})
     for kind in ("MAXIMUM", "MINIMUM"):
         yield Case(kind, (image, image), (image,), {}, same=True)
-    for kind in ("RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1", "ABS", "NEG"):
-        yield Case(kind, (image,), (image,), {}, floats_only=kind in ("NEG", "RELU_0_TO_1"))
+    for kind in ("RELU", "RELU6", "RELU_N1_TO_1", "ABS", "NEG"):
+        yield Case(kind, (image,), (image,), {}, floats_only=kind == "NEG")
     for kind in ("LOGISTIC", "TANH", "ELU", "HARD_SWISH", "EXP"):
         yield Case(kind, (image,), (image,), {})
     for kind in ("FLOOR", "CEIL", "ROUND", "SIN", "COS", "SQUARE", "SIGN"):
         yield Case(kind, (image,), (image,), {}, floats_only=True)
     for kind in ("LOG", "SQRT", "RSQRT"):
         yield Case(kind, (image,), (image,), {}, low=0.1, floats_only=kind == "SQRT")
-    yield Case("FLOOR_DIV", (image, image), (image,), {}, low=0.5, floats_only=True)
     yield Case("LEAKY_RELU", (image,), (image,), {"Alpha": 0.2})
     for approximate in (False, True):
         yield Case("GELU", (image,), (image,), {"Approximate": approximate})
@@ -217,27 +216,17 @@ def _slices(n: int, image: Shape) -> Iterator[Case]:
         "SLICE", (image, ints(0, 1, 2, 3), ints(-1, 3, -1, 4)), ((n, 3, 4, 4),), {}, same=True
     )
     yield Case(
-        "STRIDED_SLICE", (image, ints(0, 1, -1, 0), ints(1, 5, 0, 8), ints(1, 2, -2, 3)),
+        "STRIDED_SLICE", (image, ints(0, 1, -5, 0), ints(1, 5, 0, 8), ints(1, 2, 2, 3)),
         ((n, 2, 3, 3),), {"BeginMask": 0, "EndMask": 5}, same=True,
-    )  # fmt: skip
-    yield Case(
-        "STRIDED_SLICE", (image, ints(0, 1, 0), ints(n, 5, 2), ints(1, 2, 1)),
-        ((n, 5, 6, 1, 2),), {"EllipsisMask": 1, "NewAxisMask": 2}, same=True,
     )  # fmt: skip
     yield Case(
         "STRIDED_SLICE", (image, ints(0, 2), ints(1, 3), ints(1, 1)),
         ((n, 6, 8),), {"BeginMask": 1, "EndMask": 1, "ShrinkAxisMask": 2}, same=True,
     )  # fmt: skip
-    yield Case("REVERSE_V2", (image, ints(2)), (image,), {}, same=True, floats_only=True)
-    block, crops = ints(2, 2), ints([0, 1], [1, 1])
-    yield Case("SPACE_TO_BATCH_ND", (image, block, crops), ((4 * n, 3, 4, 8),), {}, same=True)
-    small = (4 * n, 3, 4, 8)
-    yield Case("BATCH_TO_SPACE_ND", (small, block, crops), ((n, 5, 6, 8),), {}, same=True)
     yield Case("DEPTH_TO_SPACE", (image,), ((n, 10, 12, 2),), {"BlockSize": 2}, same=True)
     yield Case("SPACE_TO_DEPTH", ((n, 4, 6, 8),), ((n, 2, 3, 32),), {"BlockSize": 2}, same=True)
     yield Case("TILE", (image, ints(1, 2, 1, 3)), ((n, 10, 6, 24),), {}, same=True)
     yield Case("BROADCAST_TO", ((n, 1, 6, 8), ints(*image)), (image,), {}, same=True)
-    yield Case("CUMSUM", (image, ints(2)[0]), (image,), {"Exclusive": True}, floats_only=True)
     product = (n, 3, 4, 6), (n, 3, 6, 5)
     yield Case("BATCH_MATMUL", product, ((n, 3, 4, 5),), {"AdjX": False, "AdjY": False})
     product = (n, 3, 6, 4), (n, 3, 5, 6)

@@ -214,7 +214,7 @@ OPERATORS = {
     "gate": lambda b, y: b.add("Mul", y, b.add("GlobalAveragePool", y)),
     "maximum": lambda b, y: b.add("Max", b.add("Relu", y), b.conv(y, 8, 8, kernel=1), y),
     "minimum": lambda b, y: b.add("Min", b.add("GlobalMaxPool", y), b.conv(y, 8, 8, kernel=1)),
-    "bound": lambda b, y: b.add("Max", y, b.constant(b.rng.uniform(-1, 1, 6).astype(np.float32))),
+    "bound": lambda b, y: b.add("Max", y, b.constant(np.float32(-0.3))),
     "scale": lambda b, y: b.add(
         "Mul", y, b.constant(b.rng.uniform(-1, 1, (1, 8, 1, 1)).astype(np.float32))
     ),

@@ -151,12 +151,6 @@ class Window:
                 overhang[axis] = max(start + extent - padded, 0)
         return overhang[0], overhang[1]
 
-    def padded_up(self, height: int, width: int) -> Window:
-        """Return an equal window over an image of this size: what is beyond it is padding."""
-        down, across = self.beyond(height, width)
-        top, left, bottom, right = self.padding
-        return replace(self, padding=(top, left, bottom + down, right + across), ceil=False)
-
     def reach(self, rows: int, columns: int) -> Size:
         """Return the rows and columns of pixels that `rows` by `columns` windows cover."""
         down, across = (

@@ -1,25 +1,23 @@
-"""Rules of activations: bounds, leaky ReLUs, and what TFLite computes by tables."""
+"""Rules of activations: bounds, leaky ReLUs, and TFLite's softmax."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
 import numpy as np
 
-from vtaops.base.shapes import Array
-from vtaops.frontends import tflite_tables
-from vtaops.frontends.constants import axis_of, integers, real
+from vtaops.base.errors import ShapeError
+from vtaops.frontends.constants import axis_of, real
 from vtaops.frontends.functions import bounds, is_per_channel
 from vtaops.frontends.grids import EIGHT_BITS
 from vtaops.frontends.steps import ResultRange, Source
-from vtaops.frontends.translate import Rule, of_steps, operand, reals, tabulated, translate
+from vtaops.frontends.translate import Rule, operand, reals, tabulated, translate
 from vtaops.frontends.values import NotTranslated, Value
 from vtaops.graph import operators as ops
 from vtaops.graph.grid import Grid
 
 
 def _softmax(value: Value, target: ResultRange) -> Source:
+    if not target.tflite:
+        raise NotTranslated(value.kind, "no_operator")
     last = axis_of(value, -1) == len(value.static_shape) - 1
     if target.grid != Grid(1 / 256, -128) or not last:
         raise NotTranslated(
@@ -30,30 +28,14 @@ def _softmax(value: Value, target: ResultRange) -> Source:
 
 def _leaky(value: Value, target: ResultRange) -> Source:
     """Translate to a table; devices without tables take the factors nearest to it."""
-    alpha, stated = np.array(value.attrs.get("alpha", 0.01), float), value.argument(1)
-    slopes = alpha if value.op == "LeakyRelu" else real(stated)
+    alpha = np.array(value.attrs.get("alpha", 0.01), float)
+    slopes = alpha if value.op == "LeakyRelu" else real(value.argument(1))
     if slopes is None or (slopes.size > 1 and not is_per_channel(slopes, value.static_shape)):
         raise NotTranslated(f"{value.label} has slopes that are not constant per channel")
     data, scale = operand(value.first, value)
-    grid, name = Grid(scale, data.tensor.zero_point), value.op.lower()
-    if not target.tflite:
-        x = reals(grid)
-        return tabulated(np.where(x >= 0, x, np.outer(np.float32(slopes), x)), data, name, target)
-    steps, unit = integers(stated) or (slopes, None)
-    grids = scale, grid.zero_point, target.scale
-    table = tflite_tables.leaky_relu(
-        grids, steps.reshape(-1), unit if unit is None else unit.item()
-    )
-    return of_steps(table, data, name, target)
-
-
-def _tflite_function(
-    function: Callable[[tflite_tables.Grids], Array], value: Value, target: ResultRange
-) -> Source:
-    """Translate a function of one value to TFLite's table."""
-    data, scale = operand(value.first, value)
-    steps = function((scale, data.tensor.zero_point, target.scale))
-    return of_steps(steps, data, value.op.lower(), target)
+    x = reals(Grid(scale, data.tensor.zero_point))
+    results = np.where(x >= 0, x, np.outer(np.float32(slopes), x))
+    return tabulated(results, data, value.op.lower(), target)
 
 
 def _relu(value: Value, target: ResultRange) -> Source:
@@ -69,7 +51,7 @@ def _clip(value: Value, target: ResultRange) -> Source:
     clipped = target.clipped((low - zero) * target.scale, (high - zero) * target.scale)
     try:
         return translate(data.first, clipped)
-    except NotTranslated:  # the host computes what is rounded
+    except (NotTranslated, ShapeError):  # the host computes what is rounded
         return clipped.rescaled(translate(data, target), 1.0)
 
 
@@ -78,11 +60,5 @@ ACTIVATIONS: dict[str, Rule] = {
     "Relu": _relu,
     "LeakyRelu": _leaky,
     "PRelu": _leaky,
-}
-
-TFLITE: dict[str, Rule] = {
-    "Abs": partial(_tflite_function, tflite_tables.absolute),
-    "HardSwish": partial(_tflite_function, tflite_tables.hard_swish),
     "Softmax": _softmax,
 }
-"""Operators that TFLite's reference kernels compute otherwise than the real numbers rounded."""

@@ -26,8 +26,7 @@ from vtaops.frontends.values import RANDOM
 from vtaops.graph import Graph, Node, Quantize, Requantization, Tensor, onnx_files
 from vtaops.graph import operators as ops
 from vtaops.graph.executor import evaluate_node
-from vtaops.graph.onnx_files import ModelProto
-from vtaops.graph.probe import Probe, exact_content
+from vtaops.graph.probe import Probe
 
 Sample = Mapping[str, Array]
 """One array for each input, by name."""
@@ -158,20 +157,18 @@ def _drawn(graph: Graph) -> Iterator[list[Array]]:
         yield [_draw(tensor, graph, share, rng) for tensor in graph.inputs]
 
 
+_RANGES = {"float32": (-1.0, 1.0), "int8": (-128.0, 127.0), "uint8": (0.0, 255.0)}
+
+
 def _draw(tensor: Tensor, graph: Graph, share: float, rng: np.random.Generator) -> Array:
-    dtype = np.dtype(tensor.dtype)
-    low, high = -1.0, 1.0
-    if dtype.kind != "f":
-        low, high = 0.0, 1.0  # indices, for one, are at least in range
-        if dtype in (np.int8, np.uint8):
-            low, high = float(np.iinfo(dtype).min), float(np.iinfo(dtype).max)
+    low, high = _RANGES.get(tensor.dtype, (0.0, 1.0))  # indices, for one, are at least in range
     for node in graph.consumers(tensor):
         if isinstance(node.op, Quantize):
             low, high = ((end - node.op.zero_point) * node.op.scale for end in (-128, 127))
     planes = (*tensor.shape[:2], *(1 for _ in tensor.shape[2:]))
     levels = rng.uniform(low, high, planes) * (1 - share)
     values = levels + share * rng.uniform(low, high, tensor.shape)
-    return np.asarray(values if dtype.kind == "f" else np.rint(values)).astype(dtype)
+    return np.asarray(values if tensor.dtype == "float32" else np.rint(values), tensor.dtype)
 
 
 # ---------------------------------------------------------------------------- the file's values
@@ -233,6 +230,38 @@ class _TfliteFile:
 _CLIPS = frozenset({"Relu", "Clip"})
 
 
+def _before_rounding(links: onnx_files.Connections, name: str, kept: Collection[str]) -> str:
+    """Return the float tensor of which a tensor is the only rounding; empty if there is none.
+
+    A graph joins a rounding, a clip, and a second rounding to the same grid.
+    """
+    while (rounding := links.writers.get(name)) and rounding.op_type == "QuantizeLinear":
+        before = str(rounding.input[0])
+        writer = links.writers.get(before)
+        while writer is not None and writer.op_type in _CLIPS:
+            writer = links.writers.get(writer.input[0])
+        if writer is None or writer.op_type != "DequantizeLinear":
+            return "" if _is_rounded_before(links, before, kept) else before
+        name = writer.input[0]
+        if name in kept:
+            return before
+    return ""
+
+
+def _is_rounded_before(links: onnx_files.Connections, name: str, kept: Collection[str]) -> bool:
+    """Return whether the graph leaves out a rounding between tensors that it has."""
+    stack, seen = [name], set[str]()
+    while stack:
+        node = links.writers.get(stack.pop())
+        if node is None or node.output[0] in seen | {*kept}:
+            continue
+        if node.op_type == "QuantizeLinear" and node.input[0] not in links.constants:
+            return True
+        seen |= {*node.output}
+        stack += node.input
+    return False
+
+
 class _OnnxFile:
     """An ONNX model in ONNX Runtime, which runs its nodes as they stand."""
 
@@ -240,71 +269,33 @@ class _OnnxFile:
         model = onnx_files.opened(source, shapes)
         self.runtime = f"ONNX Runtime {onnx_files.require('onnxruntime').__version__}"
         self._inputs = [value.name for value in model.graph.input]
-        self._constants = onnx_files.initializers(model)
-        self._writers = onnx_files.producers(model)
-        self._places = self._find(model, graph)
+        links = onnx_files.Connections(model)
+        self._places = {
+            tensor.name: self._integers(links, node, tensor, graph)
+            for node in graph.nodes
+            for tensor in node.outputs
+            if tensor.dtype == "int8"
+        }
+        outputs = zip(graph.outputs, model.graph.output, strict=True)
+        self._places |= {tensor.name: value.name for tensor, value in outputs}
         kept = {*self._places.values()}
-        self._before = {name: self._before_rounding(name, kept) for name in kept}
-        wanted = ({*kept, *self._before.values()} & self._writers.keys()) - {""}
-        content = exact_content(model, sorted(wanted))
-        del self._constants, self._writers, model  # they hold the whole file
-        self._probe = Probe(content, sorted(wanted))
+        self._before = {name: _before_rounding(links, name, kept) for name in kept}
+        wanted = sorted(({*kept, *self._before.values()} & links.writers.keys()) - {""})
+        self._probe = Probe(model, wanted)
         self._values: dict[str, Array] = {}
 
-    def _find(self, model: ModelProto, graph: Graph) -> dict[str, str]:
-        """Return the file's tensor for each tensor of the graph that has one."""
-        integers: dict[str, list[str]] = {}
-        for node in model.graph.node:
-            if node.op_type == "QuantizeLinear":
-                integers.setdefault(node.input[0], []).extend(node.output[:1])
-        inputs = {
-            tensor.name: name for tensor, name in zip(graph.inputs, self._inputs, strict=True)
-        }
-        choices = {}
-        for node in graph.nodes:
-            for tensor in node.outputs:
-                rounded = node.inputs[0] if isinstance(node.op, Quantize) else tensor
-                names = integers.get(inputs.get(rounded.name, rounded.name), [])
-                if tensor.dtype == "int8":
-                    choices[tensor.name] = self._choice(tensor, names)
-        outputs = zip(graph.outputs, model.graph.output, strict=True)
-        return choices | {tensor.name: value.name for tensor, value in outputs}
-
-    def _before_rounding(self, name: str, kept: Collection[str]) -> str:
-        """Return the float tensor of which a tensor is the only rounding; empty if there is none.
-
-        A graph joins a rounding, a clip, and a second rounding to the same grid.
-        """
-        while (rounding := self._writers.get(name)) and rounding.op_type == "QuantizeLinear":
-            before = str(rounding.input[0])
-            writer = self._writers.get(before)
-            while writer is not None and writer.op_type in _CLIPS:
-                writer = self._writers.get(writer.input[0])
-            if writer is None or writer.op_type != "DequantizeLinear":
-                return "" if self._is_rounded_before(before, kept) else before
-            name = writer.input[0]
-            if name in kept:
-                return before
-        return ""
-
-    def _is_rounded_before(self, name: str, kept: Collection[str]) -> bool:
-        """Return whether the graph leaves out a rounding between tensors that it has."""
-        stack, seen = [name], set[str]()
-        while stack:
-            node = self._writers.get(stack.pop())
-            if node is None or node.output[0] in seen | {*kept}:
-                continue
-            if node.op_type == "QuantizeLinear" and node.input[0] not in self._constants:
-                return True
-            seen |= {*node.output}
-            stack += node.input
-        return False
-
-    def _choice(self, tensor: Tensor, names: Sequence[str]) -> str:
+    def _integers(
+        self, links: onnx_files.Connections, node: Node, tensor: Tensor, graph: Graph
+    ) -> str:
         """Return the file's integers of a tensor: those of its scale, if it is rounded to more."""
-        missing = np.empty(0)
-        scales = {n: self._constants.get(self._writers[n].input[1], missing) for n in names}
-        own = [n for n, scale in scales.items() if np.array_equal(np.ravel(scale), [tensor.scale])]
+        rounded = node.inputs[0] if isinstance(node.op, Quantize) else tensor
+        name = rounded.name
+        if rounded in graph.inputs:
+            name = self._inputs[graph.inputs.index(rounded)]
+        roundings = [n for n in links.readers.get(name, []) if n.op_type == "QuantizeLinear"]
+        scales = [np.ravel(links.constants.get(n.input[1], ())) for n in roundings]
+        names: list[str] = [n.output[0] for n in roundings]
+        own = [n for n, scale in zip(names, scales, strict=True) if [*scale] == [tensor.scale]]
         return [*own, *names, tensor.name][0]
 
     def run(self, arrays: Sequence[Array]) -> None:

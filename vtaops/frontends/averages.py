@@ -18,7 +18,7 @@ from vtaops.frontends.steps import (
     reduced_image,
     reshaped,
 )
-from vtaops.frontends.translate import Rule, operand, translated_image
+from vtaops.frontends.translate import Rule, operand
 from vtaops.frontends.values import NotTranslated, Value
 from vtaops.frontends.windows import image_shape, window
 from vtaops.graph import operators as ops
@@ -32,8 +32,8 @@ from vtaops.graph.requantization import (
 
 def _average_pool(value: Value, target: ResultRange) -> Source:
     pool, counted = window(value), bool(value.attrs.get("count_include_pad", 0))
-    if pool.kernel == pool.strides == (1, 1) and counted:
-        return moved(ops.Pad(pool.padding), translated_image(value, target))
+    if counted and any(pool.padding) and any(pool.more):
+        raise NotTranslated(f"{value.label} counts its padding, but not the pixels beyond it")
     data, scale = operand(value.first, value)
     pooled = _average(
         value,
@@ -43,10 +43,9 @@ def _average_pool(value: Value, target: ResultRange) -> Source:
         target,
         kernel=pool.kernel,
         strides=pool.strides,
-        padding=pool.padding,
+        padding=pool.whole_padding,
         dilation=pool.dilation,
-        ceil=any(pool.more),
-        exclude_padding=not counted and any(pool.padding),
+        exclude_padding=any(pool.whole_padding) and not (counted and any(pool.padding)),
     )
     return reshaped(pooled, value.static_shape)
 
@@ -82,8 +81,9 @@ def _average(
         raise NotTranslated(f"{value.label} is a mean over no pixels")
     if target.tflite:
         scaling = _mean_scaling(ratio, count, value.op == "AveragePool", target)
-        if isinstance(scaling, Quotient) and _is_uint8(image):
-            scaling = _halves_up(value, count, target, window["exclude_padding"])
+        varies = count % 2 == 0 or window.get("exclude_padding")
+        if isinstance(scaling, Quotient) and varies and _is_uint8(image):
+            raise NotTranslated(f"{value.label} rounds halves of uint8 up")
         op = ops.AveragePool(requantization=scaling, **window)
     else:
         op = ops.AveragePool.from_ratio(
@@ -109,17 +109,6 @@ def _mean_scaling(
     return TfliteRequantization(*numbers, target.zero_point, target.clip)
 
 
-def _halves_up(
-    value: Value, count: int, target: ResultRange, varies: bool
-) -> Requantization | Quotient:
-    """Return the rounding of a pool of uint8, whose halves go up: away from the least value."""
-    if count % 2 and not varies:
-        return Quotient(target.clip)
-    if count & (count - 1) or varies:
-        raise NotTranslated(f"{value.label} rounds halves of uint8 up")
-    return Requantization(1, count.bit_length() - 1, target.zero_point, target.clip)
-
-
 def _is_uint8(image: Source) -> bool:
     return any(leaf.value.dtype == "uint8" for leaf in image.leaves())
 
@@ -134,6 +123,8 @@ def interpolated(value: Value, factors: Size, target: ResultRange) -> Source:
     Between repeated pixels, it is a mean over windows of the factor's size; for even factors the
     window lies between two pixels, so two such means are added.
     """
+    if target.tflite:
+        raise NotTranslated(f"{value.label} is rounded in another way")
     data, scale = operand(value.first, value)
     taps = [
         np.ones(f, np.int64) if f % 2 else np.convolve(np.ones(f, np.int64), [1, 1])
@@ -145,9 +136,6 @@ def interpolated(value: Value, factors: Size, target: ResultRange) -> Source:
     weight = np.broadcast_to(np.outer(*taps).astype(np.int8), (channels, 1, *map(len, taps)))
     ratio = scale / target.scale / float(taps[0].sum() * taps[1].sum())
     scaling = target.requantization(ratio)
-    if target.tflite and _is_uint8(image) and ratio < 1 and _is_power_of_two(ratio):
-        shift = 1 - math.frexp(ratio)[1]  # TFLite computes in floats, and rounds halves up
-        scaling = Requantization(1, shift, scaling.zero_point, scaling.clip)
     op = ops.Convolution(weight, None, scaling, groups=channels)
     return reshaped(target.result(op, image), value.static_shape)
 

@@ -15,10 +15,7 @@ import numpy as np
 from vtaops.base.errors import UnsupportedError
 from vtaops.base.shapes import Array
 from vtaops.frontends.values import NetworkBuilder, OnnxNode, Value
-from vtaops.graph.onnx_files import ModelProto, NodeProto
-
-_AXES_AS_INPUT = 18
-"""The opset from which ReduceMean reads its axes."""
+from vtaops.graph.onnx_files import NodeProto
 
 
 @dataclass(frozen=True)
@@ -39,64 +36,30 @@ class _Composite:
 # ---------------------------------------------------------------------------------- norms
 
 
-def _rms_norm(to: _Composite, data: Value, weight: Value) -> list[Value]:
+def _rms_norm(to: _Composite, data: Value, weight: Value) -> Value:
     if data.shape is None:
         raise UnsupportedError(f"{to.node.label} reads {data.name!r} of unknown shape")
     axis, rank = int(to.node.attrs.get("axis", -1)), len(data.shape)
-    axes = [*range(axis - rank if axis >= 0 else axis, 0)]
-    square = to.add("Mul", data, data)
-    if to.builder.opset < _AXES_AS_INPUT:
-        mean = to.add("ReduceMean", square, axes=axes)
-    else:
-        mean = to.add("ReduceMean", square, to.constant(np.array(axes, np.int64)))
+    axes = to.constant(np.arange(axis - rank if axis >= 0 else axis, 0))
+    mean = to.add("ReduceMean", to.add("Mul", data, data), axes)
     epsilon = to.constant(np.array(to.node.attrs.get("epsilon", 1e-5), data.dtype))
     root = to.add("Sqrt", to.add("Add", mean, epsilon))
-    return [to.add("Mul", to.add("Div", data, root), weight)]
+    return to.add("Mul", to.add("Div", data, root), weight)
 
 
-def _skip_rms_norm(
-    to: _Composite, data: Value, skip: Value, weight: Value, bias: Value | None = None
-) -> list[Value]:
-    """Return the RMS norm of a sum, statistics that nobody reads, and the sum."""
-    if any(to.node.names[1:3]):
-        raise UnsupportedError(f"{to.node.label} gives statistics, which vtaops does not compute")
-    total = to.add("Add", data, skip)
-    if bias is not None:
-        total = to.add("Add", total, bias)
-    return [*_rms_norm(to, total, weight), total, total, total]
+Rule = Callable[..., Value]
+"""Adds an operator by its arguments; returns its result."""
 
-
-Rule = Callable[..., list[Value]]
-"""Adds an operator by its arguments; returns its results."""
-
-_RUNTIME = "com.microsoft"
-_RULES: dict[tuple[str, str], Rule] = {
-    ("", "RMSNormalization"): _rms_norm,
-    (_RUNTIME, "SimplifiedLayerNormalization"): _rms_norm,
-    (_RUNTIME, "SkipSimplifiedLayerNormalization"): _skip_rms_norm,
-}
-
-
-def place_in_domains(model: ModelProto) -> None:
-    """Move a norm that ONNX Runtime has among ONNX's operators to its own, for ONNX's checker."""
-    moved = [n for n in model.graph.node if n.op_type == "SimplifiedLayerNormalization"]
-    for node in moved:
-        node.domain = _RUNTIME
-    if moved and all(entry.domain != _RUNTIME for entry in model.opset_import):
-        model.opset_import.add(domain=_RUNTIME, version=1)
+_RULES: dict[str, Rule] = {"RMSNormalization": _rms_norm}
 
 
 def is_composite(node: NodeProto) -> bool:
     """Return whether a node is read as several operators."""
-    domain = _RUNTIME if node.op_type == "SimplifiedLayerNormalization" else node.domain
-    return (domain.removeprefix("ai.onnx"), node.op_type) in _RULES
+    return node.domain in ("", "ai.onnx") and node.op_type in _RULES
 
 
-def add_composite(builder: NetworkBuilder, proto: NodeProto, node: OnnxNode) -> list[Value]:
-    """Add the operators of a composite one; return its results."""
-    rule = _RULES[proto.domain.removeprefix("ai.onnx"), proto.op_type]
-    results = rule(_Composite(builder, node), *node.args)
-    for value, name in zip(results, node.names, strict=False):
-        if name:
-            builder.rename(value, name)
-    return results
+def add_composite(builder: NetworkBuilder, node: OnnxNode) -> Value:
+    """Add the operators of a composite one; return its result."""
+    result = _RULES[node.op](_Composite(builder, node), *node.args)
+    builder.rename(result, node.name)
+    return result

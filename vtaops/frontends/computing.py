@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from vtaops.base.shapes import Array
 from vtaops.frontends import halves
-from vtaops.frontends.constants import integers, number, real
-from vtaops.frontends.functions import Affine, affine_step, argument_of, is_per_channel
+from vtaops.frontends.constants import number
+from vtaops.frontends.functions import Affine, affine_step, argument_of
 from vtaops.frontends.grids import grid_of
 from vtaops.frontends.steps import ResultRange, Source, Step, moved, reshaped, step
-from vtaops.frontends.sums import is_sum, multiplied, read_sum
-from vtaops.frontends.translate import Rule, affine_function, operand, translate
+from vtaops.frontends.sums import is_sum, read_sum
+from vtaops.frontends.translate import Rule, affine_function, function_table, operand, translate
 from vtaops.frontends.values import NotTranslated, Value
 from vtaops.graph import operators as ops
 from vtaops.graph.requantization import Requantization
@@ -54,7 +52,7 @@ def _add(value: Value, target: ResultRange) -> Source:
     if is_sum(value):
         return _sum(value, target)
     sign = -1.0 if value.op == "Sub" else 1.0
-    if target.tflite and (source := _tflite_with_constant(value, target)) is not None:
+    if (source := _table_of_constant(value, target)) is not None:
         return source
     affine = affine_step(value)
     if affine is not None:
@@ -63,15 +61,17 @@ def _add(value: Value, target: ResultRange) -> Source:
     (a, a_scale), (b, b_scale) = operand(large, value), operand(small, value)
     a, b = _alike(a, b, value.static_shape)
     if target.tflite:
-        return target.result(_tflite_sum(value, (a_scale, b_scale), target), a, b)
+        bounds, sign = (target.zero_point, target.clip), -1 if value.op == "Sub" else 1
+        scales = a_scale, b_scale
+        rescaled = ops.RescaledAdd.from_scales(scales, target.scale, *bounds, sign=sign)
+        return target.result(rescaled, a, b)
     ratios = a_scale / target.scale, sign * b_scale / target.scale
     op = ops.Add.from_ratios(*ratios, target.zero_point, target.clip)
-    total = halves.total(op, a, b, scale=target.scale)
-    return reshaped(total, value.static_shape)
+    return reshaped(halves.total(op, a, b, scale=target.scale), value.static_shape)
 
 
 def _multiply(value: Value, target: ResultRange) -> Source:
-    if target.tflite and (source := _tflite_with_constant(value, target)) is not None:
+    if (source := _table_of_constant(value, target)) is not None:
         return source
     affine = affine_step(value)
     if affine is not None:
@@ -86,29 +86,19 @@ def _larger_first(value: Value) -> tuple[Value, Value]:
 
 
 def _multiply_constant(value: Value, function: Affine, target: ResultRange) -> Source:
+    if function.factor.size > 1 or function.factor[0] <= 0:
+        return affine_function(value, function, target)
     data, scale = operand(function.tensor, value)
-    if function.factor.size == 1 and function.factor[0] > 0:
-        ratio = scale * float(function.factor[0]) / target.scale
-        return target.rescaled(data, ratio)
-    constant = next(read for read in value.reads if read.fixed)
-    sums = multiplied(function.tensor, data, scale, constant, wide=target.tflite)
-    if target.tflite:
-        unit = target.scale
-        ratios = np.asarray(sums.scale).astype(np.float32) / np.float32(unit)
-        sums = replace(sums, scale=ratios.astype(np.float64) * unit)
-    return sums.rounded(target)
+    return target.rescaled(data, scale * float(function.factor[0]) / target.scale)
 
 
 def _divide(value: Value, target: ResultRange) -> Source:
-    by, tensor = value.argument(1), value.first
-    if by is not None and not by.fixed:
+    affine = affine_step(value)
+    if affine is None:
         raise NotTranslated(f"{value.label} divides by another tensor")
-    divisor = number(by)
-    if divisor is None or divisor <= 0:
+    if affine.factor.size > 1 or affine.factor[0] <= 0:
         raise NotTranslated(f"{value.label} divides by something that is not a positive number")
-    data, scale = operand(tensor, value)
-    ratio = scale / divisor / target.scale
-    return target.rescaled(data, ratio)
+    return _multiply_constant(value, affine, target)
 
 
 def _extremum(value: Value, target: ResultRange) -> Source:
@@ -119,9 +109,9 @@ def _extremum(value: Value, target: ResultRange) -> Source:
     if (bounded := _bound(value, target)) is not None:
         return bounded
     shape = value.static_shape
-    if not any(read.fixed for read in value.reads) and argument_of(value) is not None:
+    if argument_of(value) is not None:
         raise NotTranslated(f"{value.label} compares functions of one tensor, which are a table")
-    left, right = (_on_grid(operand, shape, target) for operand in value.reads)
+    left, right = (translate(operand, target) for operand in value.reads)
     if left.tensor.shape != shape:
         left, right = right, left
     op = ops.Extremum("maximum" if value.op == "Max" else "minimum")
@@ -136,21 +126,6 @@ def _bound(value: Value, target: ResultRange) -> Source | None:
             clipped = target.clipped(low=limit) if value.op == "Max" else target.clipped(high=limit)
             return translate(tensor, clipped)
     return None
-
-
-def _on_grid(value: Value, shape: tuple[int, ...], target: ResultRange) -> Source:
-    """Return an operand, or a constant repeated to a shape, on the target's grid."""
-    constant = real(value)
-    if constant is None:
-        return translate(value, target)
-    if np.isnan(constant).any():
-        raise NotTranslated(f"the constant {value.name!r} is not a number everywhere")
-    grid, by_channel = target.grid, len(shape) == 4 and is_per_channel(constant, shape)
-    with np.errstate(over="ignore"):  # what is beyond float32 is beyond the grid
-        steps = np.rint(constant.astype(np.float32) / np.float32(grid.scale)) + grid.zero_point
-    array = np.clip(steps, *target.clip).astype(np.int8)
-    repeated = np.broadcast_to(array, (*shape[:2], 1, 1) if by_channel else shape)
-    return step(ops.Constant(repeated.copy(), grid.zero_point), scale=grid.scale)
 
 
 def _product(
@@ -201,38 +176,11 @@ def _matmul(value: Value, target: ResultRange) -> Source:
     return _product(ops.Matmul, value, value.first, value.argument(1), target)
 
 
-def _tflite_with_constant(value: Value, target: ResultRange) -> Source | None:
-    """Translate a sum with a quantised number, or one per channel, to TFLite's table; else None.
-
-    So is a product with one number.
-    """
-    fixed = [read.fixed for read in value.reads]
-    if fixed not in ([False, True], [True, False]):
-        return None
-    order = slice(None, None, -1 if fixed[0] else 1)
-    tensor, constant = value.reads[order]
-    numbers, product = integers(constant), value.op == "Mul"
-    if numbers is None or not _fits_table(numbers[0], numbers[1], value):
-        return None
-    data, scale = operand(tensor, value)
-    terms = [np.arange(-128, 128) - data.tensor.zero_point, numbers[0].reshape(-1, 1)][order]
-    scales = [scale, float(numbers[1].reshape(()))][order]
-    scaling = _of_products(scales[0] * scales[1], target)
-    op = ops.Multiply(scaling) if product else _tflite_sum(value, scales, target)
-    table = op.requantization.apply(op.sums(*terms), 0)
-    table = table[0] if len(table) == 1 else table
-    return target.result(ops.LookupTable(table, target.zero_point, value.op.lower()), data)
-
-
-def _fits_table(constant: Array, scale: Array, value: Value) -> bool:
-    """Return whether a constant is one number, or, of a sum, one for each channel."""
-    by_channel = value.op != "Mul" and is_per_channel(constant, value.static_shape)
-    return scale.size == 1 and (constant.size == 1 or by_channel)
-
-
-def _tflite_sum(value: Value, scales: Sequence[float], target: ResultRange) -> ops.RescaledAdd:
-    sign, bounds = -1 if value.op == "Sub" else 1, (target.zero_point, target.clip)
-    return ops.RescaledAdd.from_scales(scales, target.scale, *bounds, sign=sign)
+def _table_of_constant(value: Value, target: ResultRange) -> Source | None:
+    """Translate a sum or product with constants of a TFLite file; None if it is another one."""
+    constant = target.tflite and any(read.fixed for read in value.reads)
+    data = argument_of(value) if constant else None
+    return None if data is None else function_table(value, data, target)
 
 
 COMPUTING: dict[str, Rule] = {

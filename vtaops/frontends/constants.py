@@ -17,18 +17,9 @@ RESHAPING = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"}
 
 
 def axis_of(value: Value, default: int, rank: int | None = None) -> int:
-    """Return the attribute `axis`, counted from the front of a tensor of `rank`, or of the value's.
-
-    Raises
-    ------
-    IndexError
-        If there is no such axis.
-    """
+    """Return the attribute `axis`, counted from the front of a tensor of `rank` (the value's)."""
     rank = len(value.shape or ()) if rank is None else rank
-    axis = int(value.attrs.get("axis", default))
-    if not -rank <= axis < max(rank, 1):
-        raise IndexError(f"{value.label} has the axis {axis} of {rank}")
-    return axis % max(rank, 1)
+    return int(value.attrs.get("axis", default)) % max(rank, 1)
 
 
 def real(value: Value | None) -> Array | None:

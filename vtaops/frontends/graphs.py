@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from vtaops.base.errors import ModelError, UnsupportedError
+from vtaops.base.errors import ModelError, ShapeError, UnsupportedError
 from vtaops.base.reasons import Reason
 from vtaops.frontends.floats import float_operator
 from vtaops.frontends.grids import EIGHT_BITS, natural_grid
@@ -22,6 +22,7 @@ from vtaops.frontends.steps import Leaf, ResultRange, Source, Step
 from vtaops.frontends.translate import translate, translate_root
 from vtaops.frontends.values import NotTranslated, OnnxNetwork, Value
 from vtaops.graph import (
+    Constant,
     Dequantize,
     FromUint8,
     Graph,
@@ -104,26 +105,17 @@ class ValuePlan:
         self._failed: dict[Value, Reason] = {}
         integers = (value for value in network.values if value.op in PAIRED | DYNAMIC)
         self._quantised_model = not all(value.fixed for value in integers)
-        self._visit(network.outputs)
+        needed = {*network.outputs}
+        for value in filter(needed.__contains__, reversed(network.values)):
+            needed.update(self._classify(value))
+        for value in filter(needed.__contains__, network.values):
+            self._phases[value] = self._phase(value)
         leaves = (leaf for source in self.sources.values() for leaf in source.leaves())
         self.grids = {leaf.value: leaf.grid for leaf in leaves}
 
     def phase(self, value: Value) -> int:
         """Return how often data returns from the accelerator before a value is available."""
         return self._phases.get(value, 0)
-
-    def _visit(self, outputs: Iterable[Value]) -> None:
-        """Visit values depth-first, without recursion because networks are deep."""
-        stack = [(value, False) for value in outputs]
-        done: set[Value] = set()
-        while stack:
-            value, ready = stack.pop()
-            if ready:
-                self._phases[value] = self._phase(value)
-            elif value not in done:
-                done.add(value)
-                stack.append((value, True))
-                stack.extend((needed, False) for needed in self._classify(value))
 
     def _classify(self, value: Value) -> list[Value]:
         """Classify a value; return the values that it needs."""
@@ -141,8 +133,8 @@ class ValuePlan:
                 )
                 return list(_leaves(self.sources[value]))
             reason = self._why(value)
-        except NotTranslated as error:
-            reason = error.reason
+        except (NotTranslated, ShapeError) as error:
+            reason = getattr(error, "reason", Reason("form", str(error)))
             if value.op == "QuantizeLinear" and grid is not None:
                 self.quantized[value] = grid
                 self.reasons[value] = self._failed[value.first] = reason
@@ -154,7 +146,7 @@ class ValuePlan:
     def _why(self, value: Value) -> Reason:
         if not self._quantised_model:
             return _NOT_QUANTIZED
-        if value.op in RULES:
+        if value.op in RULES and value.op != "Softmax":  # that is TFLite's
             return self._failed.get(value) or Reason("between_floats", value.kind)
         return Reason("no_operator", value.kind)
 
@@ -259,14 +251,11 @@ class _Emitter:
         return self.graph.add(ToUint8(), integers, name=self._name(value))
 
     def _output(self, value: Value) -> Tensor:
-        return self._constant(value) if value.fixed else self._float(value)
-
-    def _constant(self, value: Value) -> Tensor:
-        """Return an output that depends on no input; a graph's operators read at least one."""
-        unread = self._network.inputs[:1]
-        function = host_function(self._network, unread, [value])
-        op = Host(function, (_tensor(value),), (value.kind,), "it depends on no input")
-        return self.graph.add(op, *map(self._float, unread))
+        if not value.fixed:
+            return self._float(value)
+        if value.array is None:
+            raise UnsupportedError(f"the output {value.name!r} is a constant that nothing computes")
+        return self.graph.add(Constant(value.array), name=self._name(value))
 
     def _host(self, phase: int) -> None:
         """Add the host's part of a phase: operators, or one function."""

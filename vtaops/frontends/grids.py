@@ -12,23 +12,10 @@ from vtaops.graph.grid import Grid
 EIGHT_BITS = {"int8": 0, "uint8": 128}
 """The integers of files that VTA computes with, and by how much they exceed those of a graph."""
 
-KEEPING = frozenset(
-    RESHAPING
-    | {
-        "Transpose",
-        "Concat",
-        "Split",
-        "Slice",
-        "Gather",
-        "Expand",
-        "Pad",
-        "Resize",
-        "Upsample",
-        "DepthToSpace",
-        "SpaceToDepth",
-    }
-    | {"MaxPool", "GlobalMaxPool", "ReduceMax", "Relu"}
-)
+KEEPING = RESHAPING | {
+    *("Transpose", "Concat", "Split", "Slice", "Gather", "Expand", "Pad", "Resize"),
+    *("DepthToSpace", "SpaceToDepth", "MaxPool", "GlobalMaxPool", "ReduceMax", "Relu"),
+}
 """Operators whose results lie on the grid of what they move."""
 
 

@@ -27,7 +27,7 @@ PAIRED = frozenset({"QuantizeLinear", "DequantizeLinear"})
 _READ = 1024
 """Largest argument whose elements inference gets; shapes and scales are smaller."""
 
-_NUMBERS = frozenset({"Resize", "Upsample", "Range"})
+_NUMBERS = frozenset({"Resize", "Range"})
 """Operators whose results have shapes that depend on floating-point numbers."""
 
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
-from vtaops.base.shapes import Array
 from vtaops.frontends.averages import interpolated
 from vtaops.frontends.constants import axis_of, number, whole_numbers
 from vtaops.frontends.grids import EIGHT_BITS
 from vtaops.frontends.pixels import moved_pixels
-from vtaops.frontends.steps import ResultRange, Source, Step, cut, moved, reduced_image, reshaped
+from vtaops.frontends.steps import ResultRange, Source, cut, moved, reduced_image, reshaped
 from vtaops.frontends.translate import Rule, translate, translated_image
 from vtaops.frontends.values import NotTranslated, Value
 from vtaops.frontends.windows import image_shape, pad_widths, window
@@ -25,7 +23,7 @@ from vtaops.graph.requantization import Requantization
 
 def _max_pool(value: Value, target: ResultRange) -> Source:
     pool = window(value)
-    op = ops.MaxPool(pool.kernel, pool.strides, pool.padding, pool.dilation, any(pool.more))
+    op = ops.MaxPool(pool.kernel, pool.strides, pool.whole_padding, pool.dilation)
     return reshaped(moved(op, translated_image(value, target)), value.static_shape)
 
 
@@ -46,10 +44,7 @@ def _move_pixels(value: Value, target: ResultRange) -> Source:
     if move is None:
         raise NotTranslated(f"{value.label} moves more pixels than a convolution has weights")
     image, make = move
-    if target not in value.steps:
-        value.steps[target] = moved(make(_unchanged(target.grid)), translate(image, target))
-    result: Step = value.steps[target]
-    return result
+    return moved(make(_unchanged(target.grid)), translate(image, target))
 
 
 def _unchanged(grid: Grid) -> Requantization:
@@ -105,30 +100,18 @@ MOST_RUNS = 64
 
 def _gather(value: Value, target: ResultRange) -> Source:
     """Translate to slices that are joined, which move no data on channels."""
-    shape, index = value.first.static_shape, value.argument(1)
-    axis, array = axis_of(value, 0, len(shape)), None if index is None else index.array
-    runs = None if array is None or array.ndim > 1 else _runs(array.reshape(-1), shape[axis])
-    if not runs or len(runs) > MOST_RUNS:
+    shape, index = value.first.static_shape, whole_numbers(value.argument(1))
+    axis = axis_of(value, 0, len(shape))
+    if not index or min(index) < -shape[axis] or max(index) >= shape[axis]:
+        raise NotTranslated(f"{value.label} reads indices that are no constants in range")
+    places = np.mod(index, shape[axis])
+    runs = np.split(places, np.flatnonzero(np.diff(places) != 1) + 1)
+    if len(runs) > MOST_RUNS:
         raise NotTranslated(f"{value.label} reads indices that are not a few constant ranges")
     source = translate(value.first, target)
-    parts = [cut(source, axis, *run) for run in runs]
+    parts = [cut(source, axis, int(run[0]), int(run[-1]) + 1) for run in runs]
     joined = target.result(ops.Concat(axis), *parts) if parts[1:] else parts[0]
     return reshaped(joined, value.static_shape)
-
-
-def _runs(index: Array, extent: int) -> list[tuple[int, int, int]] | None:
-    """Return (start, stop, step) of slices that read some indices; None if one is out of range."""
-    if not index.size or index.min() < -extent or index.max() >= extent:
-        return None
-    runs: list[tuple[int, int, int]] = []
-    for i in (index % extent).tolist():
-        start, stop, stride = runs[-1] if runs else (i, i + 1, 0)
-        ahead = i - (stop - 1)
-        if ahead > 0 and (start + 1 == stop or ahead == stride):
-            runs[-1] = start, i + 1, ahead
-        else:
-            runs.append((i, i + 1, 1))
-    return runs
 
 
 def _expand(value: Value, target: ResultRange) -> Source:
@@ -144,80 +127,52 @@ def _resize(value: Value, target: ResultRange) -> Source:
     if (*before[:2], factors[0] * before[2], factors[1] * before[3]) != after:
         raise NotTranslated(f"{value.label} does not enlarge images by whole factors")
     mode = value.attrs.get("mode", "nearest")
-    if mode == "linear" and _is_centred(value):
+    places = value.attrs.get("coordinate_transformation_mode", "half_pixel")
+    if mode == "linear" and places == "half_pixel" and not value.attrs.get("antialias"):
         return interpolated(value, factors, target)
-    if mode != "nearest" or not all(_repeats(factor, value) for factor in factors):
+    rounding = value.attrs.get("nearest_mode", "round_prefer_floor")
+    if mode != "nearest" or (factors != (1, 1) and (places, rounding) not in _REPEATING):
         raise NotTranslated(f"{value.label} does not repeat each pixel a whole number of times")
     return reshaped(
         moved(ops.Upsample(factors), translated_image(value, target)), value.static_shape
     )
 
 
-def _is_centred(value: Value) -> bool:
-    """Return whether the pixels of a Resize lie at the centres of equal parts of the image."""
-    mode = value.attrs.get("coordinate_transformation_mode", "half_pixel")
-    return mode == "half_pixel" and not value.attrs.get("antialias")
-
-
-def _repeats(factor: int, value: Value) -> bool:
-    """Return whether pixel i of the result is pixel i // factor of the image."""
-    i = np.arange(4 * factor)
-    mode = value.attrs.get("coordinate_transformation_mode", "half_pixel")
-    if mode == "half_pixel":
-        x = (i + 0.5) / factor - 0.5
-    elif mode == "asymmetric":
-        x = i / factor
-    else:
-        return factor == 1
-    roundings: dict[str, Callable[[Any], Any]] = {
-        "floor": np.floor,
-        "ceil": np.ceil,
-        "round_prefer_ceil": lambda v: np.floor(v + 0.5),
-        "round_prefer_floor": lambda v: np.ceil(v - 0.5),
-    }
-    rounding = roundings[value.attrs.get("nearest_mode", "round_prefer_floor")]
-    return bool((np.clip(rounding(x), 0, 3) == i // factor).all())
+_REPEATING = {
+    ("asymmetric", "floor"),
+    ("half_pixel", "round_prefer_floor"),
+    ("half_pixel", "round_prefer_ceil"),
+}
+"""Modes of a Resize whose pixel i is pixel i // factor of the image."""
 
 
 def _pad(value: Value, target: ResultRange) -> Source:
-    """Translate a border around an image, constant channels, and borders that are cut off."""
+    """Translate a border around an image, and constant channels."""
     widths, mode = pad_widths(value), value.attrs.get("mode", "constant")
     amount = 0.0 if value.argument(2) is None else number(value.argument(2))
-    if mode == "wrap" or len(widths) not in (3, 4) or any(widths[0]) or amount is None:
+    if mode == "wrap" or any(widths[0]) or min(map(min, widths)) < 0 or amount is None:
         raise NotTranslated(f"{value.label} is not a pad of an image by a constant")
-    source = translate(value.first, target)
+    source = translated_image(value, target)
     if value.dtype in EIGHT_BITS:
         amount -= EIGHT_BITS[value.dtype] + source.tensor.zero_point
         amount *= source.tensor.scale
-    if any(widths[1]) if mode != "constant" else amount and any(map(any, widths[2:])):
+    channels, *space = widths[1:]
+    if any(channels) if mode != "constant" else amount and any(map(any, space)):
         raise NotTranslated(f"{value.label} pads by other values than zeros")
-    return reshaped(_padded(source, widths, mode, amount), value.static_shape)
+    padded = _padded(_bordered(source, space, mode), *channels, amount)
+    return reshaped(padded, value.static_shape)
 
 
-def _padded(source: Source, widths: Sequence[tuple[int, int]], mode: Any, amount: float) -> Source:
-    """Return a tensor with borders, as an image."""
-    source = _cropped(source, widths)
-    (before, behind), *space = [(max(0, low), max(0, high)) for low, high in widths[1:]]
+def _bordered(image: Source, space: list[tuple[int, int]], mode: Any) -> Source:
     (top, bottom), (left, right) = [(0, 0)] * (2 - len(space)) + space
-    n, c, *image = source.tensor.shape
-    source = reshaped(source, (n, c, *[1] * (2 - len(image)), *image))
-    if any((top, left, bottom, right)):
-        source = moved(ops.Pad((top, left, bottom, right), mode), source)
-    if before or behind:
-        source = _more_channels(source, before, behind, amount)
-    return source
+    sides = top, left, bottom, right
+    return moved(ops.Pad(sides, mode), image) if any(sides) else image
 
 
-def _cropped(source: Source, widths: Sequence[tuple[int, int]]) -> Source:
-    """Return a tensor without what negative widths cut off."""
-    for axis, (before, behind) in enumerate(widths):
-        stop = source.tensor.shape[axis] + min(0, behind)
-        source = cut(source, axis, max(0, -before), stop)
-    return source
-
-
-def _more_channels(image: Source, before: int, behind: int, amount: float) -> Source:
+def _padded(image: Source, before: int, behind: int, amount: float) -> Source:
     """Return an image with channels of a constant beside its own: a product with ones."""
+    if not before and not behind:
+        return image
     own, grid = image.tensor.shape[1], Grid(image.tensor.scale, image.tensor.zero_point)
     channels = np.arange(before + own + behind)
     weight = np.equal.outer(channels, before + np.arange(own)).astype(np.int8)

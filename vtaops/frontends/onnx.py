@@ -39,9 +39,7 @@ def read_onnx(
     UnsupportedError
         If an operator belongs to none of ONNX's domains, or trains.
     """
-    model = onnx_files.opened(source, shapes)
-    composites.place_in_domains(model)
-    return _Reader(onnx_files.checked(model)).network()
+    return _Reader(onnx_files.checked(onnx_files.opened(source, shapes))).network()
 
 
 _MALFORMED = (AttributeError, IndexError, KeyError, TypeError, ZeroDivisionError)
@@ -66,10 +64,8 @@ class _Reader:
         outputs = {value.name for value in self._graph.output}
         self.kept_names = outputs.union(*map(onnx_files.read_outside, self._graph.node))
         self.read_names = outputs.union(*(node.input for node in self._graph.node))
-        self._declared = {
-            value.name: type_of(value.type)
-            for value in (*self._graph.value_info, *self._graph.output)
-        }
+        known = (*self._graph.value_info, *self._graph.output)
+        self._declared = {value.name: type_of(value.type) for value in known}
         for value in self._graph.input:
             shape, dtype = type_of(value.type)
             self._values[value.name] = self.builder.input(value.name, shape or (), dtype)
@@ -94,7 +90,7 @@ class _Reader:
         if node.op_type in qoperators.RULES:
             results: Sequence[Value] = [qoperators.RULES[node.op_type](self.builder, operator)]
         elif composites.is_composite(node):
-            results = composites.add_composite(self.builder, node, operator)
+            results = [composites.add_composite(self.builder, operator)]
         elif node.domain in ("", "ai.onnx") or node.op_type in PAIRED:
             captured = [
                 self._values[name] for name in onnx_files.read_outside(node) if name in self._values
@@ -114,16 +110,20 @@ class _Reader:
         for tensor in graph.initializer:
             array = onnx_files.require("onnx").numpy_helper.to_array(tensor)
             self._values[tensor.name] = self.builder.constant(array, tensor.name)
-        self._declared |= {value.name: type_of(value.type) for value in graph.value_info}
-        self.read_names |= {value.name for value in graph.output}
-        self.read_names = self.read_names.union(*(node.input for node in graph.node))
+        self.read_names.update(v.name for v in graph.output)
+        self.read_names.update(*(node.input for node in graph.node))
         for node in graph.node:
             self.read(node)
         return [self._values[value.name] for value in graph.output]
 
     def add(self, operator: OnnxNode) -> list[Value]:
-        declared = [self._declared.get(name, UNKNOWN) for name in operator.names]
-        return self.builder.add_node(operator, declared)
+        """Add an operator; what ONNX cannot infer is what the file states."""
+        results = self.builder.add_node(operator)
+        for value in results:
+            shape, dtype = self._declared.get(value.name, UNKNOWN)
+            value.shape = shape if value.shape is None else value.shape
+            value.dtype = value.dtype or dtype
+        return results
 
 
 Rule = Callable[[_Reader, OnnxNode], Sequence[Value]]

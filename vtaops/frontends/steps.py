@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vtaops.base.errors import ShapeError
 from vtaops.base.window import Size
 from vtaops.frontends.constants import whole_numbers
 from vtaops.frontends.values import NotTranslated, Value
@@ -28,15 +26,6 @@ from vtaops.graph import (
 )
 from vtaops.graph.grid import Grid
 from vtaops.graph.requantization import Rounds
-
-
-@contextmanager
-def shapes_translated() -> Iterator[None]:
-    """Convert what a graph refuses to the reason why a value is not translated."""
-    try:
-        yield
-    except ShapeError as error:
-        raise NotTranslated(str(error)) from error
 
 
 @dataclass(frozen=True)
@@ -80,10 +69,9 @@ class ResultRange:
     def requantization(self, ratio: Any, rounds: Rounds = "twice") -> Requantization:
         """Return the requantisation by a ratio of scales to this range; TFLite's by `rounds`."""
         bounds = self.zero_point, self.clip
-        with shapes_translated():
-            if self.tflite:
-                return TfliteRequantization.from_ratio(ratio, *bounds, rounds)
-            return Requantization.from_ratio(ratio, *bounds)
+        if self.tflite:
+            return TfliteRequantization.from_ratio(ratio, *bounds, rounds)
+        return Requantization.from_ratio(ratio, *bounds)
 
     def result(self, op: GraphOperator, *inputs: Source) -> Step:
         """Return an operator whose result has this range."""
@@ -169,15 +157,8 @@ def reduced_image(value: Value, source: Source) -> tuple[Source, Size]:
 
 
 def step(op: GraphOperator, *inputs: Source, scale: float) -> Step:
-    """Return an operator applied to its inputs.
-
-    Raises
-    ------
-    NotTranslated
-        If the operator refuses its inputs; the message is that of the operator.
-    """
-    with shapes_translated():
-        tensor = op.infer(*(source.tensor for source in inputs))
+    """Return an operator applied to its inputs; raises ShapeError if it refuses them."""
+    tensor = op.infer(*(source.tensor for source in inputs))
     return Step(op, inputs, replace(tensor, name="-", scale=scale))
 
 

@@ -6,22 +6,19 @@ the integer graph: bias and residual are added to the exact sum.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
-from weakref import WeakValueDictionary
 
 import numpy as np
 
-from vtaops.base.exact import magnitudes
 from vtaops.base.shapes import Array
 from vtaops.frontends.constants import are_integers, integers, real
 from vtaops.frontends.functions import Affine, affine_step, varying_axis
-from vtaops.frontends.steps import ResultRange, Source, moved, reshaped, shapes_translated, step
+from vtaops.frontends.steps import ResultRange, Source, moved, reshaped, step
 from vtaops.frontends.values import NotTranslated, Value
-from vtaops.frontends.windows import channel_image, image_shape, transposed_window, window
+from vtaops.frontends.windows import channel_image, image_shape, window
 from vtaops.graph import Concat, Convolution, Dense, Expand, TransposedConvolution
 from vtaops.graph.operator import MAX_FACTOR
 from vtaops.graph.requantization import Rounds
@@ -67,7 +64,7 @@ class Sum:
 
     def rounded(self, target: ResultRange) -> Source:
         """Return the operator that rounds the sum to a grid."""
-        return self._without_dead_channels(target)._rounded(target)
+        return self._with_room_for_biases(target)._rounded(target)
 
     def _rounded(self, target: ResultRange) -> Source:
         scale = self.scale
@@ -90,39 +87,28 @@ class Sum:
         bias = steps.astype(np.int32) if steps.any() else None
         inputs = [self.data] if self.residual is None else [self.data, self.residual]
         factors = {} if self.factor is None else {"residual_factor": self.factor}
-        with shapes_translated():
-            op = self.product(bias=bias, requantization=requantization, **factors)
+        op = self.product(bias=bias, requantization=requantization, **factors)
         return reshaped(target.result(op, *inputs), self.shape)
 
-    def _without_dead_channels(self, target: ResultRange) -> Sum:
-        """Return the sum with constants in place of channels whose results no input changes.
+    def _with_room_for_biases(self, target: ResultRange) -> Sum:
+        """Return the sum with coarser weights in channels whose bias would leave int32.
 
-        Such a channel has weights so small, for one because a batch norm left none of them, that
-        its bias in steps of its sums exceeds int32. Any scale in which it fits is as good for a
-        constant.
+        These are so small, for one because a batch norm left none of them, that next to nothing of
+        a step of the result is lost.
         """
-        weight, channels = np.asarray(self.product.args[0]), len(self.bias)
-        if self.residual is not None or target.tflite or len(weight) != channels:
+        weight, far = np.asarray(self.product.args[0]), np.abs(self.bias / self.scale) >= 1 << 30
+        if self.residual is not None or target.tflite or len(weight) != len(far) or not far.any():
             return self
-        steps = np.abs(self.bias / self.scale)
-        most = 255.0 * 2.0 ** (8 * weight.itemsize - 1) * (weight.size // channels)
-        if (steps + most < 1 << 31).all():  # nearly always; the weights may be a hundred million
+        own, rows = np.broadcast_to(self.scale, far.shape), weight.reshape(len(far), -1)
+        live = own[~far].max(initial=0.0) or target.scale / 256
+        scale = np.where(far, np.maximum(live, np.abs(self.bias) / (1 << 24)), own)
+        kept = np.rint(rows * (own / scale)[:, None])
+        lost = np.abs(rows * own[:, None] - kept * scale[:, None]).sum(axis=1)
+        if (255 * lost > target.scale / 512).any():
             return self
-        reach = 255.0 * magnitudes(weight.reshape(channels, -1))
-        far = steps + reach >= 1 << 31
-        within = np.array(target.clip) - target.zero_point
-        middle, room = self.bias / target.scale, reach * self.scale / target.scale
-        low, high = (np.clip(np.rint(middle + side * room), *within) for side in (-1, 1))
-        dead = far & (low == high)
-        if not dead.any():
-            return self
-        scale = np.broadcast_to(self.scale, (channels,))
-        live = scale[~far].max(initial=0.0) or target.scale / 256
-        kept = np.where(dead.reshape(-1, *[1] * (weight.ndim - 1)), 0, weight)
-        product = partial(self.product.func, kept.astype(weight.dtype), **self.product.keywords)
-        bias = np.where(dead, low * target.scale, self.bias)
-        own = np.maximum(live, np.abs(bias) / (1 << 24))
-        return replace(self, product=product, scale=np.where(dead, own, scale), bias=bias)
+        kept = kept.reshape(weight.shape).astype(weight.dtype)
+        product = partial(self.product.func, kept, **self.product.keywords)
+        return replace(self, product=product, scale=scale)
 
     def affine(self, value: Value, function: Affine) -> Sum:
         """Return an affine function of the sum."""
@@ -304,7 +290,7 @@ def _convolution(value: Value, operand: Operand) -> Sum:
     weight, weight_scale = _weights(value.argument(1), int(transposed))
     if transposed and groups > 1 and weight_scale.ndim:
         weight_scale = np.tile(weight_scale, groups)
-    geometry = (transposed_window if transposed else window)(value)
+    geometry = window(value)
     source, data_scale = operand(value.first, value)
     data = reshaped(source, image_shape(value.first))
     weight = weight.reshape(*weight.shape[:2], *geometry.kernel)
@@ -347,19 +333,7 @@ def _sum(
 ) -> Sum:
     if not (np.asarray(scale) > 0).all():
         raise NotTranslated(f"{value.label} has the scale {np.min(scale):g}; it must be positive")
-    bias, (weight, *rest) = np.zeros(channels), product.args
-    product = partial(product.func, _shared(weight), *rest, **product.keywords)
-    return Sum(value.static_shape, product, data, np.asarray(scale), axis, bias)
-
-
-_WEIGHTS: WeakValueDictionary[tuple[object, ...], Array] = WeakValueDictionary()
-"""The weights of all products that are alive, by content."""
-
-
-def _shared(weight: Array) -> Array:
-    """Return weights, or equal ones that another product has: a network may repeat them."""
-    key = weight.shape, hashlib.sha256(np.ascontiguousarray(weight).data).digest()
-    return _WEIGHTS.setdefault(key, weight)
+    return Sum(value.static_shape, product, data, np.asarray(scale), axis, np.zeros(channels))
 
 
 PRODUCTS: dict[str, Callable[[Value, Operand], Sum]] = {
@@ -380,36 +354,6 @@ def scaled(value: Value, data: Source, data_scale: float, function: Affine) -> S
     signs = np.broadcast_to(np.sign(exact), (image[1],))
     scale = np.where(exact == 0, 1.0, np.abs(exact)) / LEAST_FACTOR  # the weight is zero
     scale = scale.reshape(()) if scale.size == 1 else scale
-    product = _depthwise(value, image, LEAST_FACTOR * signs, data, data_scale * scale)
-    return product.plus(function.term)
-
-
-def multiplied(
-    value: Value, data: Source, data_scale: float, factor: Value, *, wide: bool = False
-) -> Sum:
-    """Return a tensor times a quantised constant that varies along one axis.
-
-    With `wide`, a factor that does not fit int8 less its zero point multiplies copies of the image.
-    """
-    constant = integers(factor)
-    if constant is None:
-        raise NotTranslated(f"the factor {factor.name!r} is not a quantised constant")
-    shape = value.static_shape
-    axis = varying_axis(np.asarray(constant[0]), shape)
-    image = channel_image(shape, axis)
-    if not wide and np.abs(constant[0]).max() > 127:
-        raise NotTranslated("a factor that does not fit int8 once its zero point is subtracted")
-    whole = image[1] if axis is None else shape[axis]
-    values, scale = (np.broadcast_to(np.asarray(part).reshape(-1), (whole,)) for part in constant)
-    scale = scale[0] if (scale == scale[0]).all() else scale
-    return _depthwise(value, image, values, data, data_scale * np.asarray(scale, np.float64))
-
-
-def _depthwise(
-    value: Value, image: tuple[int, int, int, int], weights: Array, data: Source, scale: Any
-) -> Sum:
-    """Return an image times one integer for each channel."""
-    whole = weights.astype(np.int64).reshape(-1, 1, 1, 1)
-    weight, data = _narrow(whole, reshaped(data, image), 1, groups=image[1])
-    product = partial(Convolution, weight, groups=image[1])
-    return _sum(value, product, data, scale, image[1], 1)
+    weight = (LEAST_FACTOR * signs).astype(np.int8).reshape(-1, 1, 1, 1)
+    product, data = partial(Convolution, weight, groups=image[1]), reshaped(data, image)
+    return _sum(value, product, data, data_scale * scale, image[1], 1).plus(function.term)

@@ -7,11 +7,9 @@ operators whose axes can be renamed follow their operands, and all others read t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import EllipsisType
 from typing import Any
 
 import numpy as np
@@ -261,7 +259,8 @@ class _Call:
         if array is None:
             name = self.tensor(k).name
             raise UnsupportedError(f"{self.label} reads {name!r}, which must be constant")
-        return [int(number) for number in array.astype(np.int64, casting="safe").flat]
+        numbers: list[int] = array.astype(np.int64, casting="safe").ravel().tolist()
+        return numbers
 
     def axis(self, axis: int, more: int = 0) -> int:
         """Return an axis of the form that is read; `more` is by how much its rank is higher."""
@@ -358,16 +357,10 @@ def _is_rank_4(call: _Call) -> bool:
 
 
 def _follows(call: _Call) -> bool:
-    """Return whether an operand is an image, and all others can be read as images.
-
-    One that has a number for each channel of another makes that one an image.
-    """
+    """Return whether an operand is an image, and all others can be read as images."""
     computed = [n for n in call.operator.inputs if n >= 0 and call.reader.tensor(n).data is None]
-    shapes = {call.reader.tensor(number).shape for number in computed}
-    ranks, sizes = {*map(len, shapes)}, {shape[1:3] for shape in shapes}
-    images = call.operator.kind == "PRELU"  # whose slopes of channels are tables for images
-    images = images or (1, 1) in sizes != {(1, 1)}
-    images = images or any(True in call.reader.forms[number] for number in computed)
+    ranks = {len(call.reader.tensor(number).shape) for number in computed}
+    images = any(True in call.reader.forms[number] for number in computed)
     return images and {4} <= ranks <= {0, 4}
 
 
@@ -381,13 +374,7 @@ def _keeps_order(call: _Call) -> bool:
 
 
 def _keeps_axes(call: _Call) -> bool:
-    masks = ("NewAxisMask", "ShrinkAxisMask")
-    return _follows(call) and not any(call.option(mask, 0) for mask in masks)
-
-
-def _is_point(call: _Call) -> bool:
-    """Return whether the operand is an image of 1x1, whose elements lie as in the file."""
-    return call.tensor(0).shape[1:3] == (1, 1) and _follows(call)
+    return _follows(call) and not call.option("ShrinkAxisMask", 0)
 
 
 # ------------------------------------------------------------------------- windows, products
@@ -425,10 +412,8 @@ def _transposed_convolution(call: _Call) -> Value:
 def _fully_connected(call: _Call) -> Value:
     if call.option("WeightsFormat", 0):
         raise UnsupportedError(f"{call.label} has shuffled weights; convert the model anew")
-    keeps = call.option("KeepNumDims", False)
-    call.image = call.image and not keeps
     x, weight = call.real(0), call.weight(1, (1, 0))
-    if not keeps and len(_shape(x)) != 2:
+    if not call.option("KeepNumDims", False) and len(_shape(x)) != 2:
         x = call.reshape(x, [-1, _shape(weight)[0]])
     product, bias = call.emit("MatMul", x, weight), call.bias(2, 0, 1)
     return product if bias is None else call.emit("Add", product, bias)
@@ -450,44 +435,37 @@ def _pool(op: str, call: _Call, **attrs: int) -> Value:
 
 def _resize_bilinear(call: _Call) -> Value:
     size, modes = call.ints(1), ("AlignCorners", "HalfPixelCenters")
-    corners, halves = (call.option(mode, False) for mode in modes)
-    mode = "align_corners" if corners else "half_pixel" if halves else "asymmetric"
-    attrs = {"mode": "linear", "coordinate_transformation_mode": mode}
+    corners, halves = (bool(call.option(mode, False)) for mode in modes)
     tensor = call.tensor(0)
     if tensor.zero is None or tensor.dtype != "int8":  # which TFLite computes in floats
-        return _resized(call, size, **attrs)
-    steps = _resized_integers(call, size, bool(corners), bool(halves))
+        mode = "align_corners" if corners else "half_pixel" if halves else "asymmetric"
+        return _resized(call, size, mode="linear", coordinate_transformation_mode=mode)
+    ends = zip(call.shape[1:3], size, strict=True)
+    rows, columns = (_weights(*extents, corners, halves) for extents in ends)
+    x = call.emit("MatMul", call.const(rows, "int32"), call.cast(call.raw(0), "int32"))
+    x = call.emit("MatMul", x, call.const(columns.T, "int32"))
+    half, one = (call.const(number, "int32") for number in (1 << 19, 1 << 20))
+    steps = call.emit("Div", call.emit("Add", call.emit("Abs", x), half), one)
+    steps = call.emit("Mul", call.emit("Sign", x), steps)
     steps = call.emit("Sub", steps, call.const(tensor.zero, "int32"))
     return call.emit("Mul", call.cast(steps, "float32"), call.const(tensor.scale, "float32"))
 
 
-def _resized_integers(call: _Call, size: Sequence[int], corners: bool, halves: bool) -> Value:
-    """Return a bilinear resize of integers in TFLite's 10-bit fixed point."""
-    x = call.cast(call.raw(0), "int32")
-    for axis, after in zip((2, 3), size, strict=True):
-        places, weights = _between(_shape(x)[axis], after, corners, halves)
-        parts = [call.emit("Gather", x, call.const(place), axis=axis) for place in places]
-        columns = [weight.reshape(-1, *[1] * (3 - axis)) for weight in weights]
-        factors = [call.const(column, "int32") for column in columns]
-        x = call.emit("Add", *map(partial(call.emit, "Mul"), parts, factors))
-    half, one = (call.const(number, "int32") for number in (1 << 19, 1 << 20))
-    steps = call.emit("Div", call.emit("Add", call.emit("Abs", x), half), one)
-    return call.emit("Mul", call.emit("Sign", x), steps)
-
-
-def _between(
-    before: int, after: int, corners: bool, halves: bool
-) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """Return between which pixels those of a resized row lie, and their weights in 1024ths.
+def _weights(before: int, after: int, corners: bool, halves: bool) -> Array:
+    """Return the weights of the pixels of a row in those of a resized one, in 1024ths.
 
     This is the arithmetic of TFLite's kernels for integers.
     """
     less = int(corners and after > 1)
     scale = (((before - less) << 10) + (after - less) // 2) // (after - less)
     place = np.arange(after) * scale + (scale // 2 - 512 if halves else 0)
-    low, high = np.maximum(place >> 10, 0), (place + 1023) >> 10
-    ends = np.minimum(low, before - 1), np.clip(high, 0, before - 1)
-    return ends, (1024 - place + (low << 10), place - (low << 10))
+    low, weights = np.maximum(place >> 10, 0), np.zeros((after, before), np.int64)
+    for pixel, weight in (
+        (low, 1024 - place + (low << 10)),
+        (place + 1023 >> 10, place - (low << 10)),
+    ):
+        np.add.at(weights, (np.arange(after), np.clip(pixel, 0, before - 1)), weight)
+    return weights
 
 
 def _resized(call: _Call, size: Sequence[int], **attrs: str) -> Value:
@@ -545,13 +523,6 @@ def _square(call: _Call, value: Value | None = None) -> Value:
     return call.emit("Mul", x, x)
 
 
-def _floor_div(call: _Call) -> Value:
-    a, b = call.reals()
-    if "float" in a.dtype:
-        return call.emit("Floor", call.emit("Div", a, b))
-    return call.emit("Div", call.emit("Sub", a, call.emit("Mod", a, b)), b)
-
-
 def _softmax(call: _Call) -> Value:
     x, beta = call.real(0), call.option("Beta", 1.0)
     x = x if beta == 1 else call.emit("Mul", x, call.const(beta, x.dtype))
@@ -583,12 +554,6 @@ def _arg(op: str, call: _Call) -> Value:
     return call.emit(op, call.real(0), axis=axis, keepdims=0)
 
 
-def _cumulated(call: _Call) -> Value:
-    (axis,) = call.ints(1)
-    flags = {key: int(call.option(key.title(), False)) for key in ("exclusive", "reverse")}
-    return call.emit("CumSum", call.real(0), call.const(axis), **flags)
-
-
 # --------------------------------------------------------------------------------- movement
 
 
@@ -614,16 +579,14 @@ def _mirror_pad(call: _Call) -> Value:
 
 
 def _reshape(call: _Call) -> Value:
-    x, call.image = call.real(0), False
     shape = call.ints(1) if call.has(1) else call.option("NewShapeAsNumpy").tolist()
-    return call.reshape(x, shape)
+    return call.reshape(call.real(0), shape)
 
 
 def _squeeze(call: _Call) -> Value:
-    ones = [axis for axis, size in enumerate(call.shape) if size == 1]
     stated = call.option("SqueezeDimsLength", 0)
-    axes = call.option("SqueezeDimsAsNumpy") if stated else ones
-    return call.emit("Squeeze", call.real(0), call.const(axes))
+    axes = [call.const(call.option("SqueezeDimsAsNumpy"))] if stated else []
+    return call.emit("Squeeze", call.real(0), *axes)
 
 
 def _transpose(call: _Call) -> Value:
@@ -664,21 +627,15 @@ def _gather(call: _Call) -> Value:
     return call.emit("Gather", call.real(0), call.real(1), axis=call.option("Axis", 0))
 
 
-def _cut(call: _Call, ranges: Sequence[range]) -> Value:
+def _cut(call: _Call, ranges: Iterable[range]) -> Value:
     """Return what ranges of indices, one for each axis as written, leave of operand 0."""
     x, shape = call.real(0), call.shape
     cuts = {call.axis(k): cut for k, cut in enumerate(ranges) if cut != range(shape[k])}
     if not cuts:
         return x
-    parts = [
-        (cut.start, BEFORE_ALL if cut.stop < 0 else cut.stop, cut.step) for cut in cuts.values()
-    ]
-    starts, stops, steps = (call.const(ends) for ends in zip(*parts, strict=True))
+    ends = [(cut.start, cut.stop, cut.step) for cut in cuts.values()]
+    starts, stops, steps = map(call.const, zip(*ends, strict=True))
     return call.emit("Slice", x, starts, stops, call.const([*cuts]), steps)
-
-
-BEFORE_ALL = -(1 << 31)
-"""The end of a slice that runs backwards to the first element; -1 is the last one."""
 
 
 def _slice(call: _Call) -> Value:
@@ -687,90 +644,33 @@ def _slice(call: _Call) -> Value:
 
 
 def _strided_slice(call: _Call) -> Value:
-    names = ("BeginMask", "EndMask", "EllipsisMask", "NewAxisMask", "ShrinkAxisMask")
-    masks, offset = [call.option(name, 0) for name in names], int(call.option("Offset", False))
-    entries: list[Entry] = []
-    for k, (begin, end, step) in enumerate(zip(*map(call.ints, (1, 2, 3)), strict=True)):
-        no_begin, no_end, *kinds = (mask >> k & 1 for mask in masks)
-        stop = None if no_end else end + begin * offset
-        entries.append(_entry(slice(None if no_begin else begin, stop, step), *kinds))
-    return _indexed(call, entries)
-
-
-Entry = slice | int | EllipsisType | None
-"""What NumPy takes in place of an axis."""
-
-
-def _entry(cut: slice, ellipsis: int, new: int, shrink: int) -> Entry:
-    if ellipsis or new:
-        return ... if ellipsis else None
-    return (cut.start or 0) if shrink else cut
-
-
-def _indexed(call: _Call, entries: list[Entry]) -> Value:
-    """Return operand 0 indexed as an array is indexed in NumPy."""
-    entries = entries if ... in entries else [*entries, ...]
-    free = len(call.shape) + 1 - sum(entry is not None for entry in entries)
-    place = entries.index(...)
-    entries[place : place + 1] = [slice(None)] * free
-    shape = np.broadcast_to(0, call.shape)[tuple(entries)].shape
-    cuts = [
-        entry if isinstance(entry, slice) else slice(entry, entry + 1 or None)
-        for entry in entries
-        if isinstance(entry, slice | int)
-    ]
-    ranges = [range(size)[cut] for cut, size in zip(cuts, call.shape, strict=True)]
+    begins, ends, steps = map(call.ints, (1, 2, 3))
+    if call.option("EllipsisMask", 0) | call.option("NewAxisMask", 0) or min(steps) < 1:
+        raise UnsupportedError(
+            f"{call.label} adds axes, leaves some out or runs backwards; vtaops reads a range or "
+            "an index for each axis: convert the model anew"
+        )
+    if call.option("Offset", False):
+        ends = np.add(begins, ends).tolist()
+    masks = [call.option(name, 0) for name in ("BeginMask", "EndMask", "ShrinkAxisMask")]
+    ranges = [*map(range, call.shape)]
+    for k, bounds in enumerate(zip(begins, ends, steps, strict=True)):
+        ranges[k] = ranges[k][_axis_cut(*bounds, *(mask >> k & 1 for mask in masks))]
     x = _cut(call, ranges)
-    return x if [*shape] == [*map(len, ranges)] else call.reshape(x, shape)
+    kept = [len(each) for k, each in enumerate(ranges) if not masks[2] >> k & 1]
+    return call.reshape(x, kept) if masks[2] else x
 
 
-def _reverse(call: _Call) -> Value:
-    axes = {range(call.rank)[axis] for axis in call.ints(1)}
-    return _cut(call, [range(n)[:: -1 if k in axes else 1] for k, n in enumerate(call.shape)])
+def _axis_cut(begin: int, end: int, step: int, no_begin: int, no_end: int, is_index: int) -> slice:
+    start = 0 if no_begin else begin
+    if is_index:
+        return slice(start, start + 1 or None)
+    return slice(start, None if no_end else end, step)
 
 
-def _space_to_batch(call: _Call) -> Value:
-    x, block, pads = call.real(0), call.ints(1), np.reshape(call.ints(2), (-1, 2))
-    first, last = 1 + call.image, 1 + call.image + len(block)
-    if pads.any():
-        around = np.pad(pads, ((first, call.rank - last), (0, 0))).T.flat
-        x = call.emit("Pad", x, call.const(around), call.const(0, x.dtype))
-    shape = np.array(_shape(x))
-    shape[first:last] //= block
-    inner = range(first + 1, first + 2 * len(block), 2)
-    x = call.reshape(x, np.insert(shape, range(first + 1, last + 1), block))
-    x = call.emit("Transpose", x, perm=[*inner, *sorted({*range(len(_shape(x)))} - {*inner})])
-    shape[0] *= math.prod(block)
-    return call.reshape(x, shape)
-
-
-def _batch_to_space(call: _Call) -> Value:
-    block, crops, shape = (
-        call.ints(1),
-        np.reshape(call.ints(2), (-1, 2)),
-        np.array(_shape(call.raw(0))),
-    )
-    count, first, last = len(block), 1 + call.image, 1 + call.image + len(block)
-    shape[0] //= math.prod(block)
-    x = call.reshape(call.real(0), [*block, *shape])
-    axes = np.insert(np.arange(count, count + len(shape)), range(first + 1, last + 1), range(count))
-    x = call.emit("Transpose", x, perm=axes.tolist())
-    shape[first:last] *= block
-    x = call.reshape(x, shape)
-    if not crops.any():
-        return x
-    ends = call.const(crops[:, 0]), call.const(shape[first:last] - crops[:, 1])
-    return call.emit("Slice", x, *ends, call.const(range(first, last)))
-
-
-def _with_ints(op: str, call: _Call, x: int = 0, ints: int = 1) -> Value:
+def _with_ints(op: str, call: _Call) -> Value:
     """Return an operator of ONNX whose second argument are integers."""
-    return call.emit(op, call.real(x), call.const(call.ints(ints)))
-
-
-def _zeros(call: _Call) -> Value:
-    x = call.real(0)
-    return call.emit("Expand", call.const(0, x.dtype), call.const(_shape(x)))
+    return call.emit(op, call.real(0), call.const(call.ints(1)))
 
 
 # ------------------------------------------------------------------------------------ table
@@ -780,7 +680,6 @@ ACTIVATIONS: Mapping[int, Callable[[_Call, Value], Value]] = {
     1: lambda call, value: call.emit("Relu", value),
     2: partial(_clip, -1, 1),
     3: partial(_clip, 0, 6),
-    4: lambda call, value: call.emit("Tanh", value),
 }
 """Fused activations by their numbers."""
 
@@ -813,14 +712,11 @@ ELEMENTWISE: dict[str, Rule] = {
     "NOT_EQUAL": lambda call: call.emit("Not", _same("Equal", call)),
     "RELU6": partial(_clip, 0, 6),
     "RELU_N1_TO_1": partial(_clip, -1, 1),
-    "RELU_0_TO_1": partial(_clip, 0, 1),
     "LEAKY_RELU": lambda call: _same("LeakyRelu", call, alpha=float(call.option("Alpha"))),
     "GELU": _gelu,
     "SQUARE": _square,
     "SQUARED_DIFFERENCE": lambda call: _square(call, _same("Sub", call)),
     "RSQRT": lambda call: call.emit("Reciprocal", _same("Sqrt", call)),
-    "FLOOR_DIV": _floor_div,
-    "ZEROS_LIKE": _zeros,
     "QUANTIZE": lambda call: call.real(0),
     "DEQUANTIZE": lambda call: _cast(call) if call.tensor(0).scale is None else call.real(0),
     "CAST": _cast,
@@ -828,7 +724,6 @@ ELEMENTWISE: dict[str, Rule] = {
     "SPLIT": lambda call: _split(call, 1, call.ints(0)),
     "SPLIT_V": lambda call: _split(call, 0, call.ints(2), call.ints(1)),
     "SLICE": _slice,
-    "REVERSE_V2": _reverse,
     "TRANSPOSE": _transpose,
     "SHAPE": lambda call: call.const(call.shape, DTYPES[call.option("OutType", 2)]),
 }
@@ -850,29 +745,23 @@ LAYOUTS: Mapping[Callable[[_Call], bool], Mapping[str, Rule]] = {
         "PAD": _pad,
         "PADV2": _pad,
         "MIRROR_PAD": _mirror_pad,
-        "SPACE_TO_BATCH_ND": _space_to_batch,
-        "BATCH_TO_SPACE_ND": _batch_to_space,
     },
-    _is_point: {"RESHAPE": _reshape, "FULLY_CONNECTED": _fully_connected},
     _written: {
+        "RESHAPE": _reshape,
+        "FULLY_CONNECTED": _fully_connected,
         "BATCH_MATMUL": _batch_matmul,
         "SOFTMAX": _softmax,
         "LOG_SOFTMAX": partial(_same, "LogSoftmax", axis=-1),
         "L2_NORMALIZATION": partial(_same, "LpNormalization", axis=-1, p=2),
         "ARG_MAX": partial(_arg, "ArgMax"),
         "ARG_MIN": partial(_arg, "ArgMin"),
-        "CUMSUM": _cumulated,
         "SQUEEZE": _squeeze,
         "EXPAND_DIMS": partial(_with_ints, "Unsqueeze"),
         "PACK": _pack,
         "UNPACK": _unpack,
         "GATHER": _gather,
-        "EMBEDDING_LOOKUP": lambda call: call.emit("Gather", call.real(1), call.real(0)),
         "TILE": partial(_with_ints, "Tile"),
         "BROADCAST_TO": partial(_with_ints, "Expand"),
-        "FILL": partial(_with_ints, "Expand", x=1, ints=0),
-        "RANGE": partial(_same, "Range"),
-        "DENSIFY": lambda call: call.real(0),
     },
 }
 """The rule for each operator of TFLite, below what says whether it reads images."""

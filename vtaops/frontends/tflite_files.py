@@ -179,6 +179,8 @@ def _tensor(tensor: Any, buffers: list[Any]) -> TfliteTensor:
     buffer, dtype = buffers[tensor.Buffer()], DTYPES.get(tensor.Type(), "")
     if buffer.Offset() > 1:
         raise UnsupportedError(f"the tensor {name!r} lies outside of the model: convert it anew")
+    if tensor.Sparsity() is not None:
+        raise UnsupportedError(f"the tensor {name!r} is sparse: convert the model without sparsity")
     with raising(ModelError, f"the tensor {name!r} is malformed", *CORRUPT):
         size = buffer.DataLength()
         raw = buffer.DataAsNumpy() if size else np.zeros(0, np.uint8)
@@ -189,45 +191,10 @@ def _tensor(tensor: Any, buffers: list[Any]) -> TfliteTensor:
 
 
 def _elements(raw: Array, tensor: Any, shape: tuple[int, ...], dtype: str) -> Array:
-    if tensor.Sparsity() is not None:
-        return _dense(raw.view(dtype), tensor.Sparsity(), shape)
     if tensor.Type() != INT4:
         return raw.view(dtype).reshape(shape)
     both = np.stack([raw << 4, raw], axis=-1).view(np.int8) >> 4  # the low half comes first
     return both.reshape(-1)[: math.prod(shape)].reshape(shape)
-
-
-def _dense(values: Array, sparsity: Any, shape: tuple[int, ...]) -> Array:
-    """Return sparse elements as an array: each level of the tree of indices is dense or a CSR."""
-    order, blocks = _numbers(sparsity.TraversalOrderAsNumpy()), _numbers(sparsity.BlockMapAsNumpy())
-    place, indices = np.zeros(1, np.int64), dict[int, Array]()
-    for level, axis in enumerate(order):
-        index, parent, place = _level(sparsity.DimMetadata(level), place)
-        indices = {known: earlier[parent] for known, earlier in indices.items()} | {axis: index}
-    for inner, axis in enumerate(blocks, start=len(shape)):
-        size = sparsity.DimMetadata(order.index(inner)).DenseSize()
-        indices[axis] = indices[axis] * size + indices[inner]
-    dense = np.zeros(shape, values.dtype)
-    dense[tuple(indices[axis] for axis in range(len(shape)))] = values[place]
-    return dense
-
-
-def _level(level: Any, place: Array) -> tuple[Array, Array, Array]:
-    """Return the index, the parent and the place of each element of a level."""
-    if level.Format() == 0:
-        size = level.DenseSize()
-        parent, index = (part.reshape(-1) for part in np.indices((len(place), size)))
-        return index, parent, place[parent] * size + index
-    segments = _vector(level.ArraySegmentsType(), level.ArraySegments())
-    counts = segments[place + 1] - segments[place]
-    parent = np.repeat(np.arange(len(place)), counts)
-    inner = np.arange(len(parent)) - np.repeat(np.cumsum(counts) - counts, counts)
-    positions = segments[place[parent]] + inner
-    return _vector(level.ArrayIndicesType(), level.ArrayIndices())[positions], parent, positions
-
-
-def _vector(kind: int, table: Any) -> Array:
-    return np.array(_as("SparseIndexVector", kind, table).ValuesAsNumpy(), np.int64)
 
 
 def _grid(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import permutations, zip_longest
+from itertools import permutations
 from typing import Any
 
 from vtaops.base.reasons import Reason
@@ -109,8 +109,6 @@ class Value:
         The values that are computed from it; None for each use as an output of the network.
     constant
         The elements of a constant.
-    steps
-        What a translation made of it, by grid, for reuse.
     """
 
     name: str
@@ -120,7 +118,6 @@ class Value:
     index: int = 0
     readers: list[Value | None] = field(default_factory=list, repr=False)
     constant: Array | None = field(default=None, repr=False)
-    steps: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
     def op(self) -> str:
@@ -249,7 +246,7 @@ class NetworkBuilder:
         (value,) = self.add_node(OnnxNode(op, args, attrs, [name or op], label))
         return value
 
-    def add_node(self, node: OnnxNode, declared: Sequence[inference.Type] = ()) -> list[Value]:
+    def add_node(self, node: OnnxNode) -> list[Value]:
         """Add a node, and return its results.
 
         Parameters
@@ -257,8 +254,6 @@ class NetworkBuilder:
         node
             The node; without a label, it is named after its first result. Another name is taken
             for one that is in use.
-        declared
-            Types of the results for what ONNX cannot infer.
 
         Raises
         ------
@@ -268,9 +263,8 @@ class NetworkBuilder:
         unique = [name and self._unique(name) for name in node.names]
         node = replace(node, label=node.label or f"{node.op} {unique[0]!r}")
         types = inference.inferred(node, len(unique), self.opset)
-        for index, (one, other) in enumerate(zip_longest(types, declared)):
-            shape, dtype = _joined(one, other or inference.UNKNOWN)
-            node.results.append(Value(unique[index], shape, dtype, node, index))
+        for index, (name, (shape, dtype)) in enumerate(zip(unique, types, strict=True)):
+            node.results.append(Value(name, shape, dtype, node, index))
         self.values += node.results
         for read in node.reads:
             read.readers += node.results
@@ -294,8 +288,3 @@ class NetworkBuilder:
             unique = f"{name}_{self._taken[name]}"
         self._taken[unique] = 0
         return unique
-
-
-def _joined(one: inference.Type, other: inference.Type) -> inference.Type:
-    """Return a type, with what is unknown from another."""
-    return other[0] if one[0] is None else one[0], one[1] or other[1]

@@ -30,6 +30,12 @@ class SlidingWindow:
     dilation: Size
     more: Size = (0, 0)
 
+    @property
+    def whole_padding(self) -> Sides:
+        """The padding with what lies behind it."""
+        top, left, bottom, right = self.padding
+        return top, left, bottom + self.more[0], right + self.more[1]
+
 
 def image_shape(value: Value) -> tuple[int, int, int, int]:
     """Return the shape (N, C, H, W) of a tensor that a window slides over; height 1 for rank 3.
@@ -68,38 +74,21 @@ def channel_image(shape: tuple[int, ...], axis: int | None) -> tuple[int, int, i
 
 
 def window(value: Value) -> SlidingWindow:
-    """Return the window of a convolution or a pool."""
+    """Return the window of a convolution, a transposed one or a pool."""
     image, result = image_shape(value.first)[2:], image_shape(value)[2:]
     kernel, strides, dilation = _kernel(value), _sizes(value, "strides"), _sizes(value, "dilations")
+    transposed, added = value.op == "ConvTranspose", _sizes(value, "output_padding", 0)
+    counts, pixels = (image, result) if transposed else (result, image)
     sides, more = [], []
     for axis in range(2):
-        reach = (result[axis] - 1) * strides[axis] + (kernel[axis] - 1) * dilation[axis] + 1
-        before, after = _stated(value, axis, max(reach - image[axis], 0))
-        sides.append((before, after))
-        more.append(max(reach - image[axis] - before - after, 0))
-    return SlidingWindow(kernel, strides, _sides(sides), dilation, (more[0], more[1]))
-
-
-def transposed_window(value: Value) -> SlidingWindow:
-    """Return the window of a ConvTranspose."""
-    image, result = image_shape(value.first)[2:], image_shape(value)[2:]
-    kernel, strides, dilation = _kernel(value), _sizes(value, "strides"), _sizes(value, "dilations")
-    more, sides = list(_sizes(value, "output_padding", 0)), []
-    for axis in range(2):
-        whole = (image[axis] - 1) * strides[axis] + (kernel[axis] - 1) * dilation[axis] + 1
-        total = whole + more[axis] - result[axis]
-        more[axis] += max(-total, 0)
-        if _auto(value) == "NOTSET" and not value.attrs.get("output_shape"):
-            sides.append(_stated(value, axis, 0))
-        else:
-            less, rest = max(total, 0) // 2, max(total, 0) - max(total, 0) // 2
-            sides.append((less, rest) if _auto(value) == "SAME_UPPER" else (rest, less))
-    return SlidingWindow(kernel, strides, _sides(sides), dilation, (more[0], more[1]))
-
-
-def _sides(sides: Sequence[tuple[int, int]]) -> Sides:
+        reach = (counts[axis] - 1) * strides[axis] + (kernel[axis] - 1) * dilation[axis] + 1
+        total = reach + added[axis] - pixels[axis]
+        sides.append(_padding(value, axis, max(total, 0)))
+        beyond = max(-total, 0) if transposed else max(total - sum(sides[axis]), 0)
+        more.append(added[axis] + beyond)
     (top, bottom), (left, right) = sides
-    return top, left, bottom, right
+    padding = top, left, bottom, right
+    return SlidingWindow(kernel, strides, padding, dilation, (more[0], more[1]))
 
 
 def _kernel(value: Value) -> Size:
@@ -118,19 +107,16 @@ def _pair(numbers: Sequence[int], filler: int) -> Size:
     return height, width
 
 
-def _auto(value: Value) -> str:
-    return str(value.attrs.get("auto_pad", "NOTSET"))
-
-
-def _stated(value: Value, axis: int, total: int) -> tuple[int, int]:
+def _padding(value: Value, axis: int, total: int) -> tuple[int, int]:
     """Return the padding before and after the height (axis 0) or the width.
 
     `total` is what a result of the stated size needs.
     """
-    auto = _auto(value)
-    if auto in ("SAME_UPPER", "SAME_LOWER"):
-        less = total // 2
-        return (less, total - less) if auto == "SAME_UPPER" else (total - less, less)
+    auto, less = value.attrs.get("auto_pad", "NOTSET"), total // 2
+    if auto == "SAME_UPPER":
+        return less, total - less
+    if auto == "SAME_LOWER" or value.attrs.get("output_shape"):
+        return total - less, less
     pads = [int(side) for side in value.attrs.get("pads") or ()]
     if auto == "VALID" or not pads:
         return 0, 0

@@ -1,4 +1,4 @@
-"""Inputs that are fixed, such as a sample rate, and the branches of `If` that they decide."""
+"""Inputs that are fixed, such as a sample rate."""
 
 from __future__ import annotations
 
@@ -12,12 +12,9 @@ from vtaops.base.names import suggestion
 from vtaops.base.shapes import Array, as_array
 from vtaops.graph.onnx_files import (
     ModelProto,
-    NodeProto,
     graph_inputs,
     input_dtypes,
     input_shapes,
-    needed,
-    read_by,
     refill,
     require,
 )
@@ -46,24 +43,3 @@ def _as_input(name: str, value: Any, shape: tuple[int, ...], kind: np.dtype[Any]
     if array.size != np.prod(shape, dtype=int) or not np.array_equal(array.astype(kind), array):
         raise ModelError(f"{name!r} is fixed at {value!r}; the input is {kind} of shape {shape}")
     return array.astype(kind).reshape(shape)
-
-
-def undecided(model: ModelProto) -> str:
-    """Return why nothing of a model whose products are all in branches is quantised, else ""."""
-    kinds = input_dtypes(model)
-    whole = {name for name, kind in kinds.items() if kind.kind in "iub"}
-    for node in filter(lambda each: each.op_type == "If", model.graph.node):
-        before = needed(model.graph.node, node.input[:1])
-        name = min(whole & _read(before, node.input[0]), default="")
-        rest = {n.op_type for n in model.graph.node if n not in (node, *before)}
-        if name and rest <= {"Constant", "Identity"}:
-            return (
-                f"all of the network is in the branches of If {node.name!r}, which the input "
-                f"{name!r} decides in each run: fix it by `vtaops quantize --fix {name}=VALUE` or "
-                f"fixed={{{name!r}: VALUE}}, and one branch is the network"
-            )
-    return ""
-
-
-def _read(nodes: list[NodeProto], name: str) -> set[str]:
-    return {name}.union(*(read_by(node) for node in nodes))

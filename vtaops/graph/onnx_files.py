@@ -18,6 +18,7 @@ from vtaops.base.errors import ModelError, UnsupportedError, raising
 from vtaops.base.files import NETWORK, exists, open_file, read_file, reason_of
 from vtaops.base.optional import optional
 from vtaops.base.shapes import Array, ceil_div
+from vtaops.graph.requantization import along
 
 if TYPE_CHECKING:
     from onnx import ModelProto as ModelProto
@@ -71,12 +72,10 @@ def opened(
         model.CopyFrom(source)
     else:
         model = read(path)
-    _check_types(model)
     _read_external_data(model, path)
     _widen_weights(model)
     make_static(model, shapes or {})
     _list_inputs_only(model)
-    _sort(model)
     return model
 
 
@@ -305,11 +304,7 @@ def attributes(node: NodeProto) -> dict[str, Any]:
 
 def along_axis(node: NodeProto, values: Array, rank: int) -> Array:
     """Return parameters of a quantisation in a shape that broadcasts to a tensor of that rank."""
-    if values.size == 1:
-        return values.reshape(())
-    shape = [1] * rank
-    shape[attributes(node).get("axis", 1)] = -1
-    return values.reshape(shape)
+    return along(attributes(node).get("axis", 1), rank, values.squeeze())
 
 
 def dequantized(node: NodeProto, constants: Mapping[str, Array]) -> Array:
@@ -368,7 +363,7 @@ def _read_external_data(model: ModelProto, path: Path | None) -> None:
                 "read its weights with onnx.load_external_data_for_model first"
             )
         what = f"{path}: cannot read the tensor {tensor.name!r} from its file"
-        with raising(ModelError, what, OSError, ValueError, describe=reason_of):
+        with raising(ModelError, what, OSError, ValueError, KeyError, describe=reason_of):
             nbytes = _nbytes(tensor)
             budget -= nbytes
             if budget < 0:
@@ -410,38 +405,31 @@ def _is_external(tensor: Any) -> bool:
     return bool(tensor.external_data) or tensor.data_location == tensor.EXTERNAL
 
 
-def _check_types(model: ModelProto) -> None:
-    """Reject tensors of unsupported types."""
-    types = require("onnx").TensorProto.DataType
-    known = {types.Value(name) for name in (*_TYPES, *_NIBBLES)}
-    for tensor in tensors(model):
-        kind = tensor.data_type
-        if kind not in known:
-            name = f" ({types.Name(kind)})" if kind in types.values() else ""
-            raise UnsupportedError(
-                f"tensor {tensor.name!r} has the data type {kind}{name}; "
-                f"vtaops reads {', '.join(_TYPES)}"
-            )
-
-
 def _widen_weights(model: ModelProto) -> None:
     """Store weights of four bits, and their zero points, in a byte each; refuse other such tensors.
 
-    A zero point of four bits would say where else values are clipped, too.
+    A zero point of four bits would say where else values are clipped, too. Refuse tensors of types
+    that are not read.
     """
     onnx, read = require("onnx"), consumers(model)
-    wider = {
-        onnx.TensorProto.DataType.Value(a): getattr(np, b.lower()) for a, b in _NIBBLES.items()
-    }
-    weights = {tensor.name for tensor in model.graph.initializer}
-    for tensor in filter(lambda tensor: tensor.data_type in wider, tensors(model)):
+    types, weights = onnx.TensorProto.DataType, {tensor.name for tensor in model.graph.initializer}
+    for tensor in tensors(model):
+        code = tensor.data_type
+        kind = types.Name(code) if code in types.values() else "unknown"
+        if kind in _TYPES:
+            continue
+        if kind not in _NIBBLES:
+            raise UnsupportedError(
+                f"tensor {tensor.name!r} has the data type {code} ({kind}); "
+                f"vtaops reads {', '.join(_TYPES)}"
+            )
         kinds = {node.op_type for node in read.get(tensor.name, [])}
         if tensor.name not in weights or kinds != {"DequantizeLinear"}:
             raise UnsupportedError(
                 f"tensor {tensor.name!r} has four bits; vtaops reads such where DequantizeLinear "
                 f"alone reads them, not in {', '.join(sorted(kinds)) or 'an attribute'}"
             )
-        values = _array_of(tensor).astype(wider[tensor.data_type])
+        values = _array_of(tensor).astype(_NIBBLES[kind].lower())
         tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
 
 
@@ -460,29 +448,6 @@ def _list_inputs_only(model: ModelProto) -> None:
     """Remove weights from the inputs, where old models list them so that they are not constants."""
     refill(model.graph.input, graph_inputs(model))
     model.ir_version = max(model.ir_version, 8)
-
-
-def _sort(model: ModelProto) -> None:
-    """Put nodes behind those whose results they read, as ONNX demands and runtimes do not.
-
-    Nodes that can be put nowhere stay at the end, where ONNX's checker names them.
-    """
-    pending = list(model.graph.node)
-    missing = {name for node in pending for name in node.output}
-    order: list[NodeProto] = []
-    while pending:
-        later = []
-        for node in pending:
-            if missing.isdisjoint(read_by(node)):
-                order.append(node)
-                missing -= {*node.output}
-            else:
-                later.append(node)
-        if len(later) == len(pending):
-            order += later
-            break
-        pending = later
-    refill(model.graph.node, order)
 
 
 def rename_inner(node: NodeProto, renamed: Mapping[str, str]) -> None:

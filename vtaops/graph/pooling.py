@@ -49,20 +49,16 @@ class MaxPool(GraphOperator):
         (top, left, bottom, right).
     dilation : (int, int)
         (height, width).
-    ceil : bool
-        Whether the output size is rounded up (`vtaops.base.window.Window`).
     """
 
     kernel: Pair
     strides: Pair
     padding: Sides = (0, 0, 0, 0)
     dilation: Pair = (1, 1)
-    ceil: bool = False
 
     def window(self, data: Tensor) -> Window:
-        """Return the window over an image; a size that is rounded up is padding."""
-        window = Window(self.kernel, self.strides, self.padding, self.dilation, self.ceil)
-        return window.padded_up(*data.shape[2:])
+        """Return the window over an image."""
+        return Window(self.kernel, self.strides, self.padding, self.dilation)
 
     def infer(self, data: Tensor) -> Tensor:
         n, c, h, w = image_of(data)
@@ -77,8 +73,8 @@ class AveragePool(Requantized):
     """``y = requantize(sum of a window of (x - x.zero_point) * factor)``: the mean in fixed point.
 
     The scales include the division: `from_ratio` computes factor and requantization. Padding counts
-    as zeros unless `exclude_padding`; pixels beyond it, by which `ceil` lets windows extend, never
-    count. Factor and requantization depend on how many pixels of a window count (`of_count`).
+    as zeros unless `exclude_padding`: then factor and requantization depend on how many pixels of a
+    window count (`of_count`).
 
     Parameters
     ----------
@@ -96,8 +92,6 @@ class AveragePool(Requantized):
         Whether means at the border average only the real pixels.
     dilation : (int, int)
         (height, width).
-    ceil : bool
-        Whether the output size is rounded up (`vtaops.base.window.Window`).
     """
 
     kernel: Pair | None = None
@@ -107,7 +101,6 @@ class AveragePool(Requantized):
     requantization: Requantization | Quotient = field(default_factory=Requantization)
     exclude_padding: bool = False
     dilation: Pair = (1, 1)
-    ceil: bool = False
     channels_axis = None
 
     def __post_init__(self) -> None:
@@ -141,23 +134,17 @@ class AveragePool(Requantized):
     @property
     def windowed(self) -> dict[str, Any]:
         """The parameters of its windows, as keyword arguments."""
-        names = "kernel", "strides", "padding", "dilation", "ceil", "exclude_padding"
+        names = "kernel", "strides", "padding", "dilation", "exclude_padding"
         return {name: getattr(self, name) for name in names}
 
-    def _window(self, data: Tensor) -> Window:
-        size = data.shape[2], data.shape[3]
-        return Window(self.kernel or size, self.strides, self.padding, self.dilation, self.ceil)
-
     def window(self, data: Tensor) -> Window:
-        """Return the window over an image; a size that is rounded up is padding."""
-        return self._window(data).padded_up(*data.shape[2:])
+        """Return the window over an image."""
+        size = data.shape[2], data.shape[3]
+        return Window(self.kernel or size, self.strides, self.padding, self.dilation)
 
     def differs(self, data: Tensor) -> bool:
         """Return whether windows differ in the number of pixels that count."""
-        window = self.window(data)
-        return any(
-            window.padding if self.exclude_padding else self._window(data).beyond(*data.shape[2:])
-        )
+        return self.exclude_padding and any(self.padding)
 
     def of_count(self, count: int, size: int) -> tuple[int, Requantization | Quotient]:
         """Return factor and requantization for windows with `count` of `size` real pixels.
@@ -184,15 +171,11 @@ class AveragePool(Requantized):
         return self.factor, replace(scaling, multiplier=ratio[0], shift=ratio[1])
 
     def counts(self, data: Tensor) -> tuple[npt.NDArray[np.int64], ...]:
-        """Return how many pixels of windows count, along the height and the width of an image."""
+        """Return how many real pixels windows have, along the height and the width of an image."""
         window, size = self.window(data), data.shape[2:]
-        outputs = window.out_size(*size)
-        if not self.exclude_padding:  # all of the image with its padding
-            size = self._window(data).padded(*size)
-            window = replace(window, padding=(0, 0, 0, 0))
         return tuple(
-            np.array([len(window.taps_inside(axis, size[axis], i)) for i in range(outputs[axis])])
-            for axis in (0, 1)
+            np.array([len(window.taps_inside(axis, size[axis], i)) for i in range(count)])
+            for axis, count in enumerate(window.out_size(*size))
         )
 
     def infer(self, data: Tensor) -> Tensor:

@@ -58,7 +58,7 @@ class Probe:
     Parameters
     ----------
     model
-        The ONNX model, or what `exact_content` makes of it for the same names.
+        The ONNX model.
     names
         Tensors to return; None for the outputs of the model.
     exact
@@ -73,19 +73,16 @@ class Probe:
 
     def __init__(
         self,
-        model: ModelProto | bytes,
+        model: ModelProto,
         names: Sequence[str] | None = None,
         *,
         exact: bool = True,
     ) -> None:
-        if isinstance(model, bytes):
-            self.names = [*(names or ())]
-            self._session = runtime_session(model, "ORT_DISABLE_ALL")
-            return
         wanted = names if names is not None else [value.name for value in model.graph.output]
         self.names = list(dict.fromkeys(wanted))
-        shown = deepcopy(model)
-        _show(shown, self.names)
+        shown, make = deepcopy(model), require("onnx").ValueInfoProto
+        present = {value.name for value in model.graph.output}
+        shown.graph.output.extend(make(name=name) for name in self.names if name not in present)
         if exact:
             _shift_weights(shown)
         self._session = self._opened(shown, exact)
@@ -104,24 +101,6 @@ class Probe:
         with runtime_errors():
             values = self._session.run(self.names, sample)
         return dict(zip(self.names, values, strict=True))
-
-
-def exact_content(model: ModelProto, names: Sequence[str]) -> bytes:
-    """Return the file that an exact `Probe` for some tensors runs; the model is used up.
-
-    Large models are freed before their session is made, which takes as much memory again.
-    """
-    _show(model, names)
-    _shift_weights(model)
-    content: bytes = model.SerializeToString()
-    return content
-
-
-def _show(model: ModelProto, names: Sequence[str]) -> None:
-    """Make outputs of tensors, in place."""
-    present = {value.name for value in model.graph.output}
-    make = require("onnx").ValueInfoProto
-    model.graph.output.extend(make(name=name) for name in names if name not in present)
 
 
 def _shift_weights(model: ModelProto) -> None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.base.errors import ShapeError
+from vtaops.base.errors import ShapeError, raising
 from vtaops.base.exact import by_rows, convolve, convolve_transposed, magnitudes
 from vtaops.base.fixed_point import THREE_DIGITS, TWO_DIGITS
 from vtaops.base.shapes import Array, Sides
@@ -306,10 +306,8 @@ class Matmul(Requantized):
             If those of the operands differ, and neither has one element.
         """
         a, b = (tensor.shape[:-2] for tensor in inputs)
-        try:
+        with raising(ShapeError, f"{a} and {b} matrices cannot be multiplied", ValueError):
             return np.broadcast_shapes(a, b)
-        except ValueError as error:
-            raise ShapeError(f"{a} and {b} matrices cannot be multiplied: {error}") from error
 
     def sums(self, *real: Integers) -> Integers:
         a, b = (x.astype(np.float64) for x in real)

@@ -16,7 +16,7 @@ import numpy as np
 from vtaops.base.errors import AccuracyWarning, ModelError, PlacementWarning
 from vtaops.base.names import checked_call
 from vtaops.frontends.composites import is_composite
-from vtaops.graph.branches import fix_inputs, undecided
+from vtaops.graph.branches import fix_inputs
 from vtaops.graph.grid import Grid, Range
 from vtaops.graph.onnx_files import (
     ModelProto,
@@ -475,8 +475,6 @@ def _load(
         )
     source = opened(model, shapes)
     fix_inputs(source, fixed)
-    if reason := undecided(source):
-        raise ModelError(reason)
     sources.to_single(source)
     sources.dequantize_weights(source)
     composed = any(map(is_composite, source.graph.node))
