@@ -60,9 +60,8 @@ JSON = st.recursive(
 OPERATIONS = {
     "alloc": ["nbytes"],
     "free": ["buffer"],
-    "write": ["buffer", "offset", "keep"],
+    "write": ["buffer", "offset"],
     "read": ["buffer", "offset", "nbytes"],
-    "fill": ["buffer", "offset", "sha256"],
     "launch": ["address", "count", "timeout", "pinned", "since"],
     "stats": [],
     "performance": [],
@@ -83,7 +82,6 @@ def requests(draw):
         special = {
             "timeout": st.floats(-1, 1),
             "sha256": st.text(max_size=64),
-            "keep": st.booleans(),
         }
         usual = special.get(name, NUMBERS)
         fields[name] = draw(usual if draw(st.integers(0, 9)) else JSON)

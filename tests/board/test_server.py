@@ -29,11 +29,11 @@ from vtaops.base.progress import progress_listener
 from vtaops.board import Fault
 from vtaops.board.__main__ import main
 from vtaops.board.pynq import Accelerator, PynqDevice
-from vtaops.board.server import BlobCache, BoardServer, Limits
+from vtaops.board.server import BoardServer, Limits
 from vtaops.errors import ConfigError, DeviceError, DeviceTimeout
 from vtaops.graph import Convolution, Graph, Pad, Requantization
 from vtaops.hardware.registers import RegisterMap
-from vtaops.ops.reference import random_arguments
+from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.runtime.device import performance_of
 from vtaops.runtime.remote import RemoteDevice
 from vtaops.runtime.wire import (
@@ -145,18 +145,12 @@ def test_a_repeated_call_moves_only_activations(server):
         assert device.received_bytes - before[1] == program.outputs[0].nbytes
 
 
-def test_what_one_session_left_behind_need_not_travel_again(server):
-    sent = []
-    for _ in range(2):
-        with RemoteDevice(server.address) as device, Session(device) as session:
-            assert np.array_equal(session.run(OP, *ARRAYS), EXPECTED)
-            sent.append(device.sent_bytes)
-    parameters = sum(b.nbytes for b in session_program().inputs if b.name != "data")
-    assert sent[0] - sent[1] >= parameters
-
-
-def session_program():
-    return vtaops.compile(OP, CONFIG)
+def test_a_call_with_other_parameters_moves_these(server):
+    data, *parameters = ARRAYS
+    others = [np.where(part > 0, part - 1, part) for part in parameters]
+    with RemoteDevice(server.address) as device, Session(device) as session:
+        for own in (parameters, others, parameters):
+            assert np.array_equal(session.run(OP, data, *own), evaluate(OP, [data, *own]))
 
 
 def test_transfers_in_chunks_report_their_progress(server):
@@ -463,11 +457,9 @@ BAD_REQUESTS = [
     ({"op": "read", "buffer": MINE, "offset": 0, "nbytes": CHUNK_BYTES + 1}, b"", "at most"),
     ({"op": "read", "buffer": MINE, "offset": 90, "nbytes": 11}, b"", "exceed"),
     ({"op": "read", "buffer": MINE, "offset": -1, "nbytes": 1}, b"", "an integer in 0"),
-    ({"op": "write", "buffer": MINE, "offset": 90, "keep": True}, bytes(11), "exceed"),
-    ({"op": "write", "buffer": 1, "offset": 0, "keep": True}, b"", "no buffer"),
+    ({"op": "write", "buffer": MINE, "offset": 90}, bytes(11), "exceed"),
+    ({"op": "write", "buffer": 1, "offset": 0}, b"", "no buffer"),
     ({"op": "stats"}, b"x", "takes no payload"),
-    ({"op": "fill", "buffer": MINE, "offset": 0, "sha256": "../../x"}, b"", None),
-    ({"op": "fill", "buffer": MINE, "offset": 0, "sha256": "0" * 64}, b"", None),
     ({"op": "launch", "address": 0, "count": 1, "timeout": 1.0, **AGAIN}, b"", "one buffer"),
     ({"op": "launch", "address": 0, "count": 1, "timeout": 1e9, **AGAIN}, b"", "at most"),
     (
@@ -599,17 +591,6 @@ def test_a_login_that_does_not_come_ends_in_time():
         with socket.create_connection((host, port), 5) as stream:
             while stream.recv(4096):
                 pass  # until the server closes
-
-
-def test_a_cache_keeps_what_was_used_last():
-    cache = BlobCache(10)
-    cache.put("a", b"12345")
-    cache.put("b", b"12345")
-    assert cache.get("a") == b"12345"
-    cache.put("c", b"1")
-    assert (cache.get("b"), cache.get("a"), cache.get("c")) == (None, b"12345", b"1")
-    cache.put("d", b"x" * 11)
-    assert cache.get("d") is None
 
 
 def test_deadlines_are_for_whole_messages():

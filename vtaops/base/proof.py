@@ -33,8 +33,6 @@ class Proof:
         Primes of the fields, of all rounds.
     error : float
         Upper bound of the probability that a difference was missed.
-    overflow : str
-        The first instruction whose sums could leave int32; empty if no sum can.
     seconds : float
         CPU time.
     certificate : dict
@@ -47,7 +45,6 @@ class Proof:
     leaves: int = 0
     primes: tuple[int, ...] = ()
     error: float = 1.0
-    overflow: str = ""
     seconds: float = 0.0
     certificate: Mapping[str, Any] = field(default_factory=dict)
 
@@ -72,11 +69,10 @@ class Proof:
 
     def __str__(self) -> str:
         """Return a summary of a few lines."""
-        sums = f"sums could wrap first in {self.overflow}" if self.overflow else "no sum wraps"
         lines = [
             *(f"proven: {claim}" for claim in self.claims),
             *(f"not proven: {reason}" for reason in self.unproven),
-            f"{self.products:,} products, {self.leaves:,} leaves; {sums}; probability of error "
+            f"{self.products:,} products, {self.leaves:,} leaves; probability of error "
             f"below 2^{math.ceil(math.log2(max(self.error, 1e-300)))}; {self.seconds:.2f} s",
         ]
         return "\n".join(lines)

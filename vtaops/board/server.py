@@ -18,7 +18,6 @@ import socket
 import socketserver
 import threading
 import time
-from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -67,8 +66,6 @@ class Limits:
         Maximum number of connections that are not logged in; one more ends the oldest.
     session_bytes : int
         Maximum memory of a session.
-    cache_bytes : int
-        Memory for programs and parameters that clients may reuse.
     launch_seconds : float
         Maximum duration of a run.
     login_seconds, answer_seconds : float
@@ -82,46 +79,11 @@ class Limits:
     sessions: int = 8
     logins: int = 64
     session_bytes: int = 256 << 20
-    cache_bytes: int = 64 << 20
     launch_seconds: float = 600.0
     login_seconds: float = 5.0
     answer_seconds: float = 30.0
     failure_seconds: float = 1.0
     idle_seconds: float = 3600.0
-
-
-class BlobCache:
-    """An LRU cache of byte strings by SHA-256; thread-safe.
-
-    Parameters
-    ----------
-    capacity : int
-        Maximum number of bytes.
-    """
-
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._lock = threading.Lock()
-        self._blobs: OrderedDict[str, bytes] = OrderedDict()
-        self._used = 0
-
-    def get(self, digest: str) -> bytes | None:
-        """Return the bytes with this hash, if they are still cached."""
-        with self._lock:
-            blob = self._blobs.get(digest)
-            if blob is not None:
-                self._blobs.move_to_end(digest)
-            return blob
-
-    def put(self, digest: str, blob: bytes) -> None:
-        """Cache bytes; the caller must have checked their hash."""
-        with self._lock:
-            if digest in self._blobs or len(blob) > self._capacity:
-                return
-            self._blobs[digest] = blob
-            self._used += len(blob)
-            while self._used > self._capacity:
-                self._used -= len(self._blobs.popitem(last=False)[1])
 
 
 class BoardServer(Closing):
@@ -165,7 +127,6 @@ class BoardServer(Closing):
             )
         self.accelerator = accelerator
         self.limits = limits or Limits()
-        self.cache = BlobCache(self.limits.cache_bytes)
         self.faults = faults
         self.bitstream: dict[str, str] | None = None
         """Hash, part and date of the bitstream programmed through this server."""
@@ -401,18 +362,8 @@ class _Session:
         self._device.free(self._buffer(buffer))
         del self._buffers[buffer]
 
-    def write(self, payload: bytes, buffer: int, offset: int, keep: bool) -> None:
-        """Write bytes, and keep them for `fill` if they are likely to be written again."""
+    def write(self, payload: bytes, buffer: int, offset: int) -> None:
         self._device.write_at(self._buffer(buffer), offset, np.frombuffer(payload, np.uint8))
-        if keep:
-            self._server.cache.put(hashlib.sha256(payload).hexdigest(), payload)
-
-    def fill(self, buffer: int, offset: int, sha256: str) -> _Answer:
-        """Write the kept bytes with a hash; tell whether there are any."""
-        blob = self._server.cache.get(sha256)
-        if blob is not None:
-            self.write(blob, buffer, offset, keep=False)
-        return {"found": blob is not None}
 
     def read(self, buffer: int, offset: int, nbytes: int) -> _Answer:
         if not 0 <= nbytes <= CHUNK_BYTES:

@@ -323,14 +323,11 @@ class Model:
             program.verify(self.capabilities)
 
     @checked_call
-    def prove(self, *, rounds: int | None = None, seed: int | None = None) -> Proof:
+    def prove(self, *, seed: int | None = None) -> Proof:
         """Prove that every launch computes its graph nodes, for all data; see `vtaops.prove`.
 
         Parameters
         ----------
-        rounds : int, optional
-            Pairs of prime fields: each multiplies the probability of error. By default as many as
-            bring it below 2**-54.
         seed : int, optional
             Seed of the random numbers.
 
@@ -343,7 +340,7 @@ class Model:
         """
         from vtaops.proof import prove
 
-        return prove(self, rounds=rounds, seed=seed)
+        return prove(self, seed=seed)
 
     def replaced(
         self, *, stages: Sequence[Stage] | None = None, agreement: Agreement | None = None

@@ -63,8 +63,6 @@ class TermMachine:
 
     Attributes
     ----------
-    overflow : int or None
-        The first instruction whose sums or products could exceed int32.
     products : int
         Number of products of tiles.
     """
@@ -77,7 +75,6 @@ class TermMachine:
     ) -> None:
         self.names, self.fields, self.config = names, fields, names.config
         self._images = images
-        self.overflow: int | None = None
         self.products = 0
         self._contents: list[Terms | Numbers | None] = []
         self._sets: dict[int, tuple[int, Keys]] = {}
@@ -208,8 +205,7 @@ class TermMachine:
             case ("sum",):
                 made = self._sums(numbers)
             case _:
-                operands = self.names.steps.operands_of(numbers)
-                made = self._operation(what, numbers, operands)
+                made = self._operation(what, self.names.steps.operands_of(numbers))
         tiles = made.value.shape[1]
 
         def spread(part: Any) -> Any:
@@ -222,29 +218,16 @@ class TermMachine:
         )
         return Terms(made.value, middle, radius, shift, low, high, made.degree)
 
-    def _operation(self, what: Operation, numbers: Ints, operands: list[Ints]) -> Any:
+    def _operation(self, what: Operation, operands: list[Ints]) -> Any:
         match what:
             case "cast", part, nbytes, scalar:
                 return self._cast(operands[0], part, nbytes, scalar)
             case "extremum", sign:
                 return self._extremum(sign, operands)
             case "post", post:
-                return self._post(post, numbers, *operands)
-        made = self._alu(
-            what[1], what[2], *(self._terms(o, self.config.acc.shape) for o in operands)
-        )
-        if what[1].wraps:
-            self._note_overflow(made, numbers)
-        return made
-
-    def _note_overflow(self, terms: Terms, numbers: Ints) -> None:
-        wraps = ~terms.fits & (terms.shift == 0)
-        if not wraps.any():
-            return
-        tiles: Any = np.broadcast_to(wraps, terms.shape).reshape(terms.shape[0], -1).any(axis=1)
-        steps = self.names.steps
-        earliest = steps.instruction[numbers].repeat(steps.count[numbers])[tiles].min()
-        self.overflow = int(earliest if self.overflow is None else min(earliest, self.overflow))
+                return self._post(post, *operands)
+        _, op, imm = what
+        return self._alu(op, imm, *(self._terms(o, self.config.acc.shape) for o in operands))
 
     def _given(self, buffer: Any, nbytes: int, scalar: float) -> Terms | Numbers:
         """Return a host-written buffer's elements, each split into scalars of `scalar` bytes."""
@@ -309,9 +292,7 @@ class TermMachine:
             members[:, : own.shape[1], chosen] = own
         return members, terms
 
-    def _post(
-        self, post: Post, numbers: Ints, acc: Ints, bias: Ints, scale: Ints, table: Ints
-    ) -> Terms:
+    def _post(self, post: Post, acc: Ints, bias: Ints, scale: Ints, table: Ints) -> Terms:
         x, row = self._terms(acc, self.config.acc.shape), self.config.post.shape
         if not post.enable:
             return self.fields.byte(x)
@@ -333,7 +314,6 @@ class TermMachine:
             (post.low, post.high),
             bool(post.round_half),
             self._bias(bias, row) if post.use_bias else None,
-            lambda sums: self._note_overflow(sums, numbers),
         )
         return self._mapped(x, table) if post.use_table else x
 
@@ -380,7 +360,6 @@ class TermMachine:
         (base,) = self.names.steps.operands_of(numbers)
         if base.any():
             terms = self.fields.sum(self._terms(base, self.config.acc.shape), terms)
-        self._note_overflow(terms, numbers)
         return terms
 
     def _weights(self, codes: Ints) -> Floats:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -440,12 +439,10 @@ class Fields:
         clip: tuple[float, float],
         rounds: bool = True,
         bias: Terms | npt.NDArray[Any] | None = None,
-        check: Callable[[Terms], None] = lambda sums: None,
     ) -> Terms:
         """Return the int8 ``clip(((sum * multiplier + half) >> shift) + zero_point)``, exactly.
 
-        The sum is int32: `x`, plus a bias that broadcasts to it, terms or numbers; `check` sees it
-        if it may wrap.
+        The sum is int32: `x`, plus a bias that broadcasts to it, terms or numbers.
         Multipliers of 16 bits and shifts 0..47 are numbers that broadcast; half is half a step of
         the result if it rounds. Alternatively, the multiplier is terms that contain both, and there
         is no shift; for fine scales it contains the kind, -1..-3. If no int32 gives a product of
@@ -459,7 +456,6 @@ class Fields:
                 return made
         if bias is not None:
             x = self.sum(x, bias if isinstance(bias, Terms) else self.numbers(bias))
-            check(x)
         if scale is None:
             x = self.fitting(x)
             value = self.of(("scale", rounds, -shift), x, multiplier.spread(x.shape))

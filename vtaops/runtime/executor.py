@@ -137,8 +137,6 @@ class LoadedProgram(Closing):
         self._turn = ForkLock()
         self._pinned = program.pinned if self._keeps() else 0
         self._last_launch = -1
-        # The device may cache data that are the same in most runs.
-        self._write_constant = getattr(device, "write_cached", device.write)
         self._place()
 
     def _keeps(self) -> bool:
@@ -172,6 +170,7 @@ class LoadedProgram(Closing):
         program = self.program
         arena = self._alloc(program.arena_nbytes) if program.arena_nbytes else None
         self._buffers, self._last_launch = {}, -1
+        self._parameters: dict[str, Array] = {}  # what the device has, as arguments gave it
         self._streams: dict[tuple[int, ...], tuple[DeviceBuffer, Held]] = {}
         addresses: list[int] = []
         for buffer in program.buffers:
@@ -183,20 +182,20 @@ class LoadedProgram(Closing):
                 addresses.append(arena.address + buffer.offset)
         micro_ops = self._alloc(len(program.micro_ops) * MICRO_OP_BYTES)
         self._addresses, self._micro_ops = addresses, micro_ops.address
-        self._write_constant(micro_ops, program.micro_ops)
+        self.device.write(micro_ops, program.micro_ops)
         self._instructions = self._relocated(addresses)
         for buffer in program.buffers:
             if buffer.role is Role.CONSTANT:
-                self._write_constant(self._buffers[buffer.name], buffer.constant_image())
+                self.device.write(self._buffers[buffer.name], buffer.constant_image())
             elif buffer.fill is not None:
-                self._write_constant(self._buffers[buffer.name], buffer.fill_image())
+                self.device.write(self._buffers[buffer.name], buffer.fill_image())
         for name, image in self._images.items():
-            self._write_constant(self._buffers[name], image)
+            self.device.write(self._buffers[name], image)
 
     def _relocated(self, addresses: list[int]) -> DeviceBuffer:
         """Write the instructions for buffers at some addresses."""
         made = self._alloc(self.program.instructions.nbytes)
-        self._write_constant(made, relocate(self.program, addresses, self._micro_ops))
+        self.device.write(made, relocate(self.program, addresses, self._micro_ops))
         return made
 
     def _stream(self, held: Held) -> DeviceBuffer:
@@ -310,14 +309,22 @@ class LoadedProgram(Closing):
             self._place()
         try:
             for buffer, image in given:
-                constant = buffer.role is Role.PARAMETER
-                write = self._write_constant if constant else self.device.write
-                write(self._buffers[buffer.name], image)
+                self._write(buffer, image)
             self._launch(timeout, held)
             return [self.device.read(self._buffers[b.name], b.nbytes) for b in outputs]
         except DeviceError:
             self._free()
             raise
+
+    def _write(self, buffer: Buffer, image: Array) -> None:
+        """Write an argument; of a parameter only what the device does not have."""
+        name, constant = buffer.name, buffer.role is Role.PARAMETER
+        if constant and np.array_equal(image, self._parameters.pop(name, None)):
+            self._parameters[name] = image
+            return
+        self.device.write(self._buffers[name], image)
+        if constant:
+            self._parameters[name] = image
 
     def close(self) -> None:
         """Free the device memory; calling it again does nothing."""

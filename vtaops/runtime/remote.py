@@ -1,7 +1,6 @@
 """RemoteDevice: a board behind the `Device` protocol, over the network.
 
-The server is ``python -m vtaops.board serve``. Programs and parameters are first offered by hash,
-so that each travels only once; `vtaops.runtime.wire` describes the messages.
+The server is ``python -m vtaops.board serve``; `vtaops.runtime.wire` describes the messages.
 """
 
 from __future__ import annotations
@@ -46,8 +45,6 @@ DEFAULT_TIMEOUT = 10.0
 """Time limit of one message in seconds; a launch gets its own timeout in addition."""
 
 _Counters = TypeVar("_Counters", Statistics, TsimPerformance)
-
-_MIN_CACHED_BYTES = 4096  # smaller data are sent at once, because asking takes as long
 
 
 class RemoteDevice(ConfiguredDevice):
@@ -126,24 +123,12 @@ class RemoteDevice(ConfiguredDevice):
 
     def write_at(self, buffer: DeviceBuffer, offset: int, data: Array) -> None:
         """Copy the bytes of an array to a byte offset of a buffer."""
-        self._write(buffer, offset, data, keep=False)
-
-    def write_cached(self, buffer: DeviceBuffer, data: Array) -> None:
-        """Write data, without sending what the board has kept of earlier writes."""
-        self._write(buffer, 0, data, keep=data.nbytes >= _MIN_CACHED_BYTES)
-
-    def _write(self, buffer: DeviceBuffer, first: int, data: Array, *, keep: bool) -> None:
         image = arguments.as_bytes(data)
         with self._lock:
-            address = self._own(buffer, image.size, first)
+            address = self._own(buffer, image.size, offset)
             for start, chunk in _chunks("write", image.size):
                 part = image[chunk].tobytes()
-                place: dict[str, Any] = {"buffer": address, "offset": first + start}
-                if keep:
-                    digest = hashlib.sha256(part).hexdigest()
-                    answer, _ = self._request("fill", sha256=digest, **place)
-                if not keep or answer.get("found") is not True:
-                    self._request("write", part, keep=keep, **place)
+                self._request("write", part, buffer=address, offset=offset + start)
 
     def read(self, buffer: DeviceBuffer, nbytes: int) -> Bytes:
         with self._lock:

@@ -44,7 +44,7 @@ from vtaops.base import errors
 from vtaops.base.errors import DeviceError, DeviceTimeout, VTAError, raising
 from vtaops.base.files import read_file
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 DEFAULT_PORT = 9191
 CHUNK_BYTES = 1 << 20
 """Maximum payload; larger transfers are split into messages of this size."""
