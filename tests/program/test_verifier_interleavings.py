@@ -21,6 +21,7 @@ from helpers.program_builder import (
     tensor_alu,
 )
 
+from vtaops.machine.capabilities import FULL
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import (
     Alu,
@@ -377,8 +378,11 @@ def test_the_capacity_bound_is_what_some_interleaving_reaches(seed):
         program = random_program(rng)
         if broken_rule(program) is None:
             most = Interleavings(program).most_tokens
-            verify(program, token_capacity=most)
-            assert broken_rule(program, token_capacity=most - 1) is Rule.TOKEN_CAPACITY
+            verify(program, capabilities=replace(FULL, token_capacity=most))
+            assert (
+                broken_rule(program, capabilities=replace(FULL, token_capacity=most - 1))
+                is Rule.TOKEN_CAPACITY
+            )
             checked += 1
 
 

@@ -107,9 +107,7 @@ def _joined(found: list[Proof], hosts: int, begin: float) -> Proof:
     )
 
 
-def proven(
-    task: ProofTask, seed: int | None = None, pairs: int = 0, spent: float = 0.0
-) -> Proof:
+def proven(task: ProofTask, seed: int | None = None, pairs: int = 0, spent: float = 0.0) -> Proof:
     """Return the proof of one program, which must verify.
 
     Pairs of fields multiply the probability of error. By default it is one for a definition without

@@ -230,22 +230,21 @@ def test_environments_with_the_same_tools_share_their_models(tmp_path):
 
 
 @needs_tools
-def test_trace_shows_the_chosen_window(tmp_path):
+def test_trace_shows_a_run(tmp_path):
     import numpy as np
     from helpers.program_builder import PROGRAMS
 
     program = PROGRAMS["small_gemm"]()
     arrays = [np.zeros(buffer.shape, buffer.dtype) for buffer in program.inputs]
     file = tmp_path / "wave.vcd"
-    with Tsim("tiny", trace=file, trace_window=(10, 20)) as device:
+    with Tsim("tiny", trace=file) as device:
         program.run(device, *arrays)
     text = file.read_text()
     assert "$var" in text
     assert "gemm_slot" in text
     times = [int(line[1:]) for line in text.splitlines() if line.startswith("#")]
-    assert len(times) == 20
+    assert len(times) > 20
     assert times == sorted(times)
-    assert times[-1] - times[0] == 10 * 10 - 5
 
 
 # -------------------------------------------------------------------------- synthesis
