@@ -53,5 +53,3 @@ maximum = _operators.maximum
 requantize = _operators.requantize
 relu = _operators.relu
 clip = _operators.clip
-shift_right = _operators.shift_right
-shift_left = _operators.shift_left

@@ -15,7 +15,7 @@ from typing import Any
 import numpy.typing as npt
 
 from vtaops.base.names import checked_call
-from vtaops.base.shapes import Int8Array, Padding, Pair, Sides, require_at_least
+from vtaops.base.shapes import Int8Array, Padding, Pair, Sides
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops import (
     AvgPool2d,
@@ -28,18 +28,11 @@ from vtaops.ops import (
     Operator,
 )
 from vtaops.ops.arguments import Arguments, int8_array
-from vtaops.ops.base import plain
 from vtaops.ops.epilogue import Rounding
 from vtaops.schedule import Tiling
 
 Clip = tuple[int, int] | None
 """Bounds of a result; None stores the low 8 bits."""
-
-
-def _bits(bits: int) -> int:
-    bits = plain(bits)
-    require_at_least(0, bits=bits)
-    return bits
 
 
 class OperatorMethods(ABC):
@@ -524,29 +517,3 @@ class OperatorMethods(ABC):
     ) -> Int8Array:
         """Clip the elements of a tensor of any rank to ``low..high``."""
         return self.requantize(data, rounding="truncate", clip=(low, high), tiling=tiling)
-
-    @checked_call
-    def shift_right(
-        self,
-        data: npt.ArrayLike,
-        bits: int,
-        *,
-        rounding: Rounding = "truncate",
-        tiling: Tiling | None = None,
-    ) -> Int8Array:
-        """Shift the elements of a tensor of any rank right by 0..31 bits, arithmetically."""
-        shift = _bits(bits)
-        return self.requantize(data, rounding=rounding, shift=shift, clip=None, tiling=tiling)
-
-    @checked_call
-    def shift_left(
-        self,
-        data: npt.ArrayLike,
-        bits: int,
-        *,
-        clip: Clip = (-128, 127),
-        tiling: Tiling | None = None,
-    ) -> Int8Array:
-        """Shift the elements of a tensor of any rank left by 0..15 bits, and clip."""
-        shift = -_bits(bits)
-        return self.requantize(data, rounding="truncate", shift=shift, clip=clip, tiling=tiling)
