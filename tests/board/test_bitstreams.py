@@ -18,7 +18,7 @@ from vtaops.board.catalogue import UNKNOWN, Catalogue, Entry
 from vtaops.board.selftest import PUBLISHED_MS
 from vtaops.cli import app
 from vtaops.errors import ConfigError, DeviceError
-from vtaops.hardware.registers import HlsRegisters, RegisterMap
+from vtaops.hardware.registers import RegisterMap
 from vtaops.machine.config import ISA_VERSION, TARGETS
 
 UPSTREAM = "0b24cdf9001d349512ab5fb34a0639056c87c8438dc3bce45be892ae43faf568"
@@ -266,7 +266,7 @@ def test_the_acceptance_test_passes_and_notices_a_wrong_board(run, monkeypatch):
         command += ("--operators", 4, "--programs", 3, "--seed", 5)
         report = json.loads(run(*command))
         assert report["seed"] == 5
-        assert len(report["checks"]) == 4 + 1 + 10 + 2 + 1 + 4 + 3
+        assert len(report["checks"]) == 4 + 10 + 2 + 1 + 4 + 3
         assert all(check["passed"] for check in report["checks"])
         assert report["checks"][-1]["name"] == "random program 2 of seed 5"
 
@@ -280,7 +280,7 @@ def test_the_acceptance_test_passes_and_notices_a_wrong_board(run, monkeypatch):
         original = PynqDevice.read_at
         monkeypatch.setattr(PynqDevice, "read_at", wrong)
         checks = json.loads(run(*command, code=1))["checks"]
-        assert {check["name"] for check in checks if check["passed"]} == {"registers after a run"}
+        assert not any(check["passed"] for check in checks)
 
 
 def test_what_upstreams_bitstream_lacks_is_skipped(run, monkeypatch):
@@ -289,17 +289,7 @@ def test_what_upstreams_bitstream_lacks_is_skipped(run, monkeypatch):
         command = ("board", "test", server.address, "--operators", 0)
         output = run(*command, "--programs", 6)
     assert "skipped ALU MUL with an immediate" in output
-    assert "21 passed, 0 failed, 2 skipped; seed 0" in output
-
-
-def test_registers_that_do_not_hold_what_was_written_are_named(run, monkeypatch):
-    monkeypatch.setattr("vtaops.board.selftest._fits", lambda name: False)
-    values = HlsRegisters.values
-    monkeypatch.setattr(HlsRegisters, "values", lambda self: {**values(self), "fetch count": 1})
-    with serving() as server:
-        command = ("board", "test", server.address, "--operators", 0)
-        output = run(*command, "--programs", 0, code=1)
-    assert "FAILED  registers after a run: fetch count is 1, not 6" in output
+    assert "20 passed, 0 failed, 2 skipped; seed 0" in output
 
 
 def test_a_board_that_dies_ends_the_test(run, monkeypatch):

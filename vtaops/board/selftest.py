@@ -19,7 +19,6 @@ from vtaops.base.errors import ProgramError, UnsupportedError, VTAError
 from vtaops.base.shapes import Array
 from vtaops.board.measure import measure
 from vtaops.board.random_programs import random_inputs, random_program
-from vtaops.hardware.registers import DESIGNS, RegisterMap
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig, Memory
 from vtaops.machine.isa import AluOp
@@ -29,7 +28,6 @@ from vtaops.program import Program, ProgramBuilder, Role
 from vtaops.program.interpreter import interpret
 from vtaops.runtime import Device, LoadedProgram
 from vtaops.runtime.device import capabilities_of
-from vtaops.runtime.remote import RemoteDevice
 from vtaops.schedule.workloads import WORKLOADS, find
 from vtaops.session import Session
 
@@ -134,8 +132,6 @@ def planned_checks(
         (f"memory, {nbytes} bytes", partial(_memory, device, nbytes, rng))
         for nbytes in (SMALL_MEMORY_BYTES if getattr(device, "simulated", False) else MEMORY_BYTES)
     ]
-    if isinstance(device, RemoteDevice):
-        planned.append(("registers after a run", partial(_registers, device, rng)))
     for op in AluOp:
         for immediate in (True, False):
             name = f"ALU {op.name} with {'an immediate' if immediate else 'a tile'}"
@@ -209,22 +205,6 @@ def _memory(device: Device, nbytes: int, rng: np.random.Generator) -> str:
         return _difference(device.read(buffer, nbytes), data)
     finally:
         device.free(buffer)
-
-
-def _registers(device: RemoteDevice, rng: np.random.Generator) -> str:
-    """Run a program, then compare the control registers with the program."""
-    program = _alu_program(device.config, AluOp.ADD, 1)
-    with LoadedProgram(program, device) as loaded:
-        loaded.run(*random_inputs(program, rng))
-        facts = device.info()
-        values, design = facts["registers"], DESIGNS[RegisterMap(facts["register_map"])]
-        expected = design.after_run(loaded.instruction_address, len(program))
-    wrong = [
-        f"{name} is {values.get(name)}, not {value}"
-        for name, value in expected.items()
-        if values.get(name) != value
-    ]
-    return "; ".join(wrong)
 
 
 def _random_program(device: Device, capabilities: Capabilities, seed: int, index: int) -> str:

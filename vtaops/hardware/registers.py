@@ -72,10 +72,6 @@ class ControlRegisters(Protocol):
     def values(self) -> dict[str, int]:
         """Return the registers that may be read at any time, for display."""
 
-    @staticmethod
-    def after_run(insn_address: int, count: int) -> dict[str, int]:
-        """Return the entries that `values` must contain after a run."""
-
     def performance(self) -> TsimPerformance | None:
         """Return the counters since the logic was programmed; None if the design has none."""
         return None
@@ -130,10 +126,6 @@ class HlsRegisters(ControlRegisters):
             "fetch address": self._fetch.read(self.FETCH_ADDRESS),
             "compute done": self._compute.read(self.COMPUTE_DONE),
         }
-
-    @staticmethod
-    def after_run(insn_address: int, count: int) -> dict[str, int]:
-        return {"fetch count": count, "fetch address": insn_address, "compute done": 1}
 
 
 class RtlRegisters(ControlRegisters):
@@ -211,12 +203,6 @@ class RtlRegisters(ControlRegisters):
             "tokens": self.TOKENS,
         }
         return {name: self._page.read(offset) for name, offset in names.items()}
-
-    @staticmethod
-    def after_run(insn_address: int, count: int) -> dict[str, int]:
-        control = RtlRegisters.FINISHED | RtlRegisters.QUIET
-        registers = {"control": control, "count": count, "address": insn_address}
-        return {**registers, "faults": 0, "tokens": 0}
 
     def performance(self) -> TsimPerformance | None:
         if self._page.read(self.CONTROL) & self.UNCOUNTED:

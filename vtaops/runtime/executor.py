@@ -225,11 +225,6 @@ class LoadedProgram(Closing):
             )
         )
 
-    @property
-    def instruction_address(self) -> int:
-        """Current device-physical byte address of the first instruction."""
-        return self._instructions.address
-
     def run(
         self, *arrays: npt.ArrayLike, timeout: float = DEFAULT_TIMEOUT, held: Held | None = None
     ) -> Array | Any:
