@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import fcntl
+import logging
 import os
 import signal
 import subprocess
@@ -353,6 +355,30 @@ def test_a_lock_that_is_a_link_is_not_followed(tmp_path, make):
     (tmp_path / "thing.lock").symlink_to(target)
     assert checksum_ok(get_or_build(tmp_path / "thing.so", make))
     assert target.read_text() == "dear diary"
+
+
+def test_who_waits_for_another_process_is_told(tmp_path, make, monkeypatch):
+    monkeypatch.setattr(cache, "PATIENCE", 0)
+    told = threading.Event()
+    messages = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            messages.append(record.getMessage())
+            told.set()
+
+    handler = Handler()
+    cache._log.addHandler(handler)
+    lock = os.open(tmp_path / "thing.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    waiting = threading.Thread(target=get_or_build, args=(tmp_path / "thing.so", make))
+    waiting.start()
+    assert told.wait(60)
+    os.close(lock)
+    waiting.join(60)
+    cache._log.removeHandler(handler)
+    assert checksum_ok(tmp_path / "thing.so")
+    assert messages == [f"waiting for another process, which makes {tmp_path}/thing.so"]
 
 
 # ------------------------------------------------------------------------- killed processes

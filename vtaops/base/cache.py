@@ -19,6 +19,7 @@ import logging
 import os
 import pwd
 import stat
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
@@ -26,6 +27,9 @@ from pathlib import Path
 
 from vtaops.base.files import replace_file
 from vtaops.base.temporary import TemporaryFolder, sweep_once
+
+PATIENCE = 5
+"""Seconds to wait for another process before telling the user."""
 
 _HASH_BYTES = hashlib.sha256().digest_size
 
@@ -226,8 +230,19 @@ def _locked(path: Path) -> Iterator[None]:
                 lock = path.with_suffix(".lock")
                 opened = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
                 stack.callback(os.close, opened)
-                fcntl.flock(opened, fcntl.LOCK_EX)
+                _wait(opened, path)
         yield
+
+
+def _wait(opened: int, path: Path) -> None:
+    """Wait for a lock; tell the user if that takes longer than `PATIENCE` seconds."""
+    for _ in range(PATIENCE):
+        with suppress(BlockingIOError):
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(1)
+    _log.warning("waiting for another process, which makes %s", path)
+    fcntl.flock(opened, fcntl.LOCK_EX)
 
 
 def _scratch() -> Path:
