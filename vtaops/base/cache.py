@@ -236,11 +236,11 @@ def _locked(path: Path) -> Iterator[None]:
 
 def _wait(opened: int, path: Path) -> None:
     """Wait for a lock; tell the user if that takes longer than `PATIENCE` seconds."""
-    for _ in range(PATIENCE):
+    for _ in range(20 * PATIENCE):
         with suppress(BlockingIOError):
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
-        time.sleep(1)
+        time.sleep(0.05)
     _log.warning("waiting for another process, which makes %s", path)
     fcntl.flock(opened, fcntl.LOCK_EX)
 
