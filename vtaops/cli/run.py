@@ -21,7 +21,7 @@ from typer.core import TyperGroup
 from vtaops.base.errors import DeviceError, ProgramError, ShapeError, UnsupportedError, raising
 from vtaops.base.files import exists, read_array, read_file
 from vtaops.base.names import suggestion
-from vtaops.base.progress import refined, tracked
+from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
 from vtaops.cli import options
 from vtaops.cli.options import Commands, parse_tiling, progress_bar, say, show
@@ -388,8 +388,8 @@ def _execute(
 ) -> Array:
     """Run an operator, showing the progress of a simulator of cycles."""
     with progress_bar(f"compile {name}"):
-        cycles = session.program(op, tiling).cycles()
-    with progress_bar(f"run {name}"), refined("simulate cycle", lambda done: (cycles, name)):
+        session.program(op, tiling)
+    with progress_bar(f"run {name}"):
         return np.asarray(session.run(op, *arrays, tiling=tiling))
 
 

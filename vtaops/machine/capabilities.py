@@ -12,7 +12,7 @@ Imports no TVM: a board installs this file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from vtaops.base.errors import ConfigError
 from vtaops.machine.config import HardwareConfig, Trait
@@ -90,16 +90,11 @@ class Capabilities:
         return min(config.uop.depth, self.micro_ops or config.uop.depth)
 
 
-def without(capabilities: Capabilities, *features: Feature) -> Capabilities:
-    """Return capabilities that lack some features."""
-    rest = tuple(feature for feature in capabilities.features if feature not in features)
-    return replace(capabilities, features=rest)
-
-
 FULL = Capabilities("full", tuple(Feature), token_capacity=0)
 """Everything that the instruction set defines."""
 
-FSIM = replace(without(FULL, Feature.FAR_SHIFT), name="fsim", separate_out=False)
+_NEAR = tuple(feature for feature in Feature if feature != Feature.FAR_SHIFT)
+FSIM = Capabilities("fsim", _NEAR, token_capacity=0, separate_out=False)
 """The common behaviour of upstream's functional simulator and ours."""
 
 HLS_2020 = Capabilities("hls-2020", (Feature.ALU_BATCH, Feature.TENSOR_SHIFT), token_capacity=1024)

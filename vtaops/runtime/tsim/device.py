@@ -305,17 +305,7 @@ def _build(
 ) -> Path:
     if trace and not (trace.suffix == ".vcd" and trace.absolute().parent.is_dir()):
         raise errors.ConfigError(f"the trace file is {trace}; give one .vcd in an existing folder")
-    from rich.console import Console  # only needed when a build may take long
-
-    console = Console(stderr=True)
-    with console.status("looking for the tsim model") as status:
-
-        def announce(text: str) -> None:
-            status.update(text)
-            if not console.is_terminal:
-                console.print(text)
-
-        return build_model(config, parameters, axi=axi, trace=trace is not None, on_start=announce)
+    return build_model(config, parameters, axi=axi, trace=trace is not None)
 
 
 def _raise_violation(model: RtlModel) -> None:
