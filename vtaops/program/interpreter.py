@@ -258,15 +258,11 @@ def interpret(program: Program, *arrays: npt.ArrayLike) -> Array | Any:
     if len(arrays) != len(program.inputs):
         raise ShapeError(f"{len(arrays)} arrays given; the program takes {len(program.inputs)}")
     *addresses, micro_ops, end = _addresses(program)
-    machine, inputs = Interpreter(program.config, end), iter(arrays)
-    _place(machine, micro_ops, program.micro_ops)
-    for buffer, address in zip(program.buffers, addresses, strict=True):
-        if buffer in program.inputs:
-            _place(machine, address, buffer.pack(next(inputs)))
-        elif buffer.role is Role.CONSTANT:
-            _place(machine, address, buffer.constant_image())
-        elif buffer.fill is not None:
-            _place(machine, address, buffer.fill_image())
+    machine = Interpreter(program.config, end)
+    images = program.micro_ops, *_images(program, arrays)
+    for image, address in zip(images, (micro_ops, *addresses), strict=True):
+        flat = np.ascontiguousarray(image).reshape(-1).view(np.uint8)
+        machine.dram[address : address + flat.size] = flat
     places = {NO_BUFFER: 0, MICRO_OPS: micro_ops, **dict(enumerate(addresses))}
     for instruction, relocation in zip(program, program.relocations.tolist(), strict=True):
         if isinstance(instruction, isa.MemoryInstruction):
@@ -282,9 +278,16 @@ def interpret(program: Program, *arrays: npt.ArrayLike) -> Array | Any:
     return results[0] if len(results) == 1 else results
 
 
-def _place(machine: Interpreter, address: int, image: Array) -> None:
-    flat = np.ascontiguousarray(image).reshape(-1).view(np.uint8)
-    machine.dram[address : address + flat.size] = flat
+def _images(program: Program, arrays: tuple[npt.ArrayLike, ...]) -> Iterator[Array]:
+    """Yield what each buffer holds when a run begins; nothing of those that are undefined."""
+    given = iter(arrays)
+    for buffer in program.buffers:
+        if buffer in program.inputs:
+            yield buffer.pack(next(given))
+        elif buffer.role is Role.CONSTANT:
+            yield buffer.constant_image()
+        else:
+            yield np.zeros(0) if buffer.fill is None else buffer.fill_image()
 
 
 def _addresses(program: Program) -> list[int]:
