@@ -30,6 +30,7 @@ from vtaops.proof.sums import LONGEST
 from vtaops.proof.terms import (
     BYTE,
     NOTHING,
+    RANGES,
     WORD,
     Fields,
     Floats,
@@ -147,8 +148,7 @@ class TermMachine:
         value = np.empty((planes, len(names), size))
         _proof.gather([t.value.reshape(planes, -1, size) for t in terms], which, rows, value)
         middle, radius, shift, low, high = (
-            _merged([getattr(part, name) for part in terms], which, rows, shape)
-            for name in ("middle", "radius", "shift", "low", "high")
+            _merged([getattr(part, name) for part in terms], which, rows, shape) for name in RANGES
         )
         value = value.reshape(planes, len(names), *shape)
         degree = max(part.degree for part in terms)
@@ -213,10 +213,7 @@ class TermMachine:
             fits = part.ndim == 0 or part.shape[:1] == (tiles,)
             return part if fits else np.broadcast_to(part, made.shape)
 
-        middle, radius, shift, low, high = map(
-            spread, (made.middle, made.radius, made.shift, made.low, made.high)
-        )
-        return Terms(made.value, middle, radius, shift, low, high, made.degree)
+        return made.ranged(spread)
 
     def _operation(self, what: Operation, operands: list[Ints]) -> Any:
         match what:
@@ -299,13 +296,10 @@ class TermMachine:
         multiplier: Any = post.multiplier
         shift: Any = post.shift
         if post.use_scale:
-            scales = self._numbers(scale, row)
-            if scales is None:
-                multiplier, shift = self._terms(scale, row), 0
-            else:
-                multiplier, shift = scales & 0xFFFF, scales >> 16 & 0x3F
-            if post.fine:
-                multiplier, shift = self._terms(scale, row), -post.fine
+            words = self._terms(scale, row) if post.fine else self._content(scale, row)
+            multiplier, shift = words, -post.fine
+            if not isinstance(words, Terms):
+                multiplier, shift = words & 0xFFFF, words >> 16 & 0x3F
         x = self.fields.requantized(
             x,
             multiplier,
@@ -313,11 +307,11 @@ class TermMachine:
             post.zero_point,
             (post.low, post.high),
             bool(post.round_half),
-            self._bias(bias, row) if post.use_bias else None,
+            self._content(bias, row) if post.use_bias else None,
         )
         return self._mapped(x, table) if post.use_table else x
 
-    def _bias(self, names: Ints, shape: tuple[int, ...]) -> Terms | Numbers:
+    def _content(self, names: Ints, shape: tuple[int, ...]) -> Terms | Numbers:
         numbers = self._numbers(names, shape)
         return self._terms(names, shape) if numbers is None else numbers
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -52,6 +53,10 @@ AT_ONCE = 1 << 19
 """Number of residues of a matrix product that are made at once."""
 LONGEST_PRODUCT = 256
 """Number of products of halved residues whose sum is exact in float64."""
+
+
+RANGES = "middle", "radius", "shift", "low", "high"
+"""What terms have beside residues."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,9 +121,11 @@ class Terms:
         def part(values: Any) -> Any:
             return values.take(rows, axis=0) if np.ndim(values) else values
 
-        names = "middle", "radius", "shift", "low", "high"
-        ranges = {name: part(getattr(self, name)) for name in names}
-        return replace(self, value=self.value.take(rows, axis=1), **ranges)
+        return replace(self.ranged(part), value=self.value.take(rows, axis=1))
+
+    def ranged(self, how: Callable[[Any], Any]) -> Terms:
+        """Return the terms after a function of the arrays of ranges, shifts and clamps."""
+        return replace(self, **{name: how(getattr(self, name)) for name in RANGES})
 
     def spread(self, shape: tuple[int, ...]) -> Terms:
         """Return plain terms broadcast to a shape."""
