@@ -25,8 +25,6 @@ class Proof:
         Results proven equal to their definition, for every input.
     unproven : tuple of str
         Results without a proof, and the reason.
-    products : int
-        Multiply-accumulates that were followed.
     leaves : int
         Distinct results of uninterpreted functions.
     primes : tuple of int
@@ -41,7 +39,6 @@ class Proof:
 
     claims: tuple[str, ...]
     unproven: tuple[str, ...] = ()
-    products: int = 0
     leaves: int = 0
     primes: tuple[int, ...] = ()
     error: float = 1.0
@@ -72,7 +69,7 @@ class Proof:
         lines = [
             *(f"proven: {claim}" for claim in self.claims),
             *(f"not proven: {reason}" for reason in self.unproven),
-            f"{self.products:,} products, {self.leaves:,} leaves; probability of error "
+            f"{self.leaves:,} leaves; probability of error "
             f"below 2^{math.ceil(math.log2(max(self.error, 1e-300)))}; {self.seconds:.2f} s",
         ]
         return "\n".join(lines)

@@ -61,11 +61,6 @@ class TermMachine:
         The fields.
     images : dict of str to ndarray or Terms
         Packed images that the host writes to the buffers.
-
-    Attributes
-    ----------
-    products : int
-        Number of products of tiles.
     """
 
     def __init__(
@@ -76,7 +71,6 @@ class TermMachine:
     ) -> None:
         self.names, self.fields, self.config = names, fields, names.config
         self._images = images
-        self.products = 0
         self._contents: list[Terms | Numbers | None] = []
         self._sets: dict[int, tuple[int, Keys]] = {}
         """Of groups of maxima (1) or minima (-1): the keys of their members."""
@@ -331,7 +325,6 @@ class TermMachine:
     def _sums(self, numbers: Ints) -> Terms:
         """Return sums of products; those of the same inputs and weights are matrix products."""
         products = self.names.products_of(numbers)
-        self.products += len(products[0])
         used = distinct(products[1])
         self._place[used] = np.arange(len(used))
         count, shape = int(self.names.steps.count[numbers].sum()), self.config.acc.shape

@@ -98,7 +98,6 @@ def _joined(found: list[Proof], hosts: int, begin: float) -> Proof:
     return Proof(
         claims=claims,
         unproven=sum((part.unproven for part in found), ()),
-        products=sum(part.products for part in found),
         leaves=sum(part.leaves for part in found),
         primes=sum((part.primes for part in found), ()),
         error=min(1.0, sum(part.error for part in found)),
@@ -146,7 +145,6 @@ def _accepted(
     parts = program.config.fingerprint, program.instructions, program.relocations
     return Proof(
         claims=(f"{task.name}: {results} equals its definition for every input{task.remark}",),
-        products=machine.products * program.config.batch * program.config.wgt.lanes,
         leaves=fields.hashed,
         primes=fields.primes,
         error=error,
