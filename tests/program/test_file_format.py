@@ -110,7 +110,7 @@ def test_bytes_are_as_documented():
     program = described(strided())
     data = dumps(program)
     magic, version, header_length, total = PREAMBLE.unpack_from(data)
-    assert (magic, version, total) == (b"VTAPROG\0", 3, len(data))
+    assert (magic, version, total) == (b"VTAPROG\0", 4, len(data))
     header = json.loads(data[24 : 24 + header_length])
     assert header["instructions"] == len(program)
     assert header["config"] == program.config.to_dict()
@@ -255,9 +255,9 @@ DATA = dumps(described(strided()))
         (DATA + b"\0", f"states a length of {len(DATA)} bytes; it has {len(DATA) + 1}"),
         (DATA[:-1] + bytes([DATA[-1] ^ 1]), "checksum does not match: the file is corrupted"),
         (DATA[:100] + bytes([DATA[100] ^ 64]) + DATA[101:], "checksum does not match"),
-        (DATA[:8] + b"\4" + DATA[9:], "format version 4; .* reads version 3 .update vtaops"),
-        (DATA[:8] + b"\0" + DATA[9:], "format version 0; .* reads version 3 .recompile"),
-        (DATA[:8] + b"\1" + DATA[9:], "format version 1; .* reads version 3 .recompile"),
+        (DATA[:8] + b"\5" + DATA[9:], "format version 5; .* reads version 4 .update vtaops"),
+        (DATA[:8] + b"\0" + DATA[9:], "format version 0; .* reads version 4 .recompile"),
+        (DATA[:8] + b"\1" + DATA[9:], "format version 1; .* reads version 4 .recompile"),
         (PREAMBLE.pack(MAGIC, FORMAT_VERSION, 0, 24), "states a length of 24 bytes"),
         (
             sealed(PREAMBLE.pack(MAGIC, FORMAT_VERSION, 1000, 56)),

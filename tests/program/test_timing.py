@@ -386,7 +386,7 @@ def test_a_full_command_queue_stalls_the_fetch():
 def test_unknown_words_are_no_concern_of_tokens():
     """Removing a push makes the program hang; the model says so instead of guessing."""
     program = edited(PROGRAMS["small_gemm"](), 3, push_next=0)
-    with pytest.raises(DeadlockError, match="does not end: .*compute"):
+    with pytest.raises(DeadlockError, match=r"does not end: .*compute"):
         program.cycles()
 
 

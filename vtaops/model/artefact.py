@@ -64,7 +64,7 @@ from vtaops.program.file_format import loads as load_program
 from vtaops.program.region import Argument, HostStage, Region
 
 MAGIC = b"VTAMODEL"
-FORMAT_VERSION = 11
+FORMAT_VERSION = 12
 
 _Record = TypeVar("_Record")
 

@@ -41,7 +41,7 @@ from vtaops.program.program import Buffer, OperatorRecord, Program, Role
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 MAGIC = b"VTAPROG\0"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 MAX_FILE_BYTES = 1 << 30
 """Maximum file size: 67 million instructions."""
