@@ -431,7 +431,7 @@ class _Writer:
         self, windows: dict[str, range], most: int
     ) -> tuple[dict[str, int], dict[str, Ints]]:
         """Return the loop fields, and each operand's elements in the micro-ops."""
-        held = self.capabilities.micro_op_depth(self.config)
+        held = self.config.uop.depth
         count = self._integer(1, min(most, held))
         extents = {"out": self._integer(1, most), "in": self._integer(1, most)}
         fields = {f"iter_{loop}": extent for loop, extent in extents.items()}
@@ -464,7 +464,7 @@ class _Writer:
         )
 
     def _load_micro_ops(self, rows: list[tuple[int, int, int]]) -> int:
-        depth = self.capabilities.micro_op_depth(self.config)
+        depth = self.config.uop.depth
         place = self._integer(0, depth - len(rows))
         self.builder.load_micro_ops(self.builder.micro_ops(*rows), len(rows), place)
         return place

@@ -47,7 +47,7 @@ class Computation:
         self._roles = roles(leaf)
         self._context = context
         self._addresses = context.addresses
-        self._micro_op_depth = context.options.depth(context.config)
+        self._micro_op_depth = context.config.uop.depth
         self._points = grid_of(leaf.loops)
         own = self._points.keys()
         self._every = IterationBox(tuple(range(loop.extent) for loop in leaf.loops))
