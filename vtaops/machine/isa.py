@@ -505,11 +505,8 @@ class Encoding:
     def _class_of(self, opcode: int, word: Words) -> type[Instruction]:
         """Return the class of an opcode, which stands in a word."""
         if opcode not in self._by_opcode:
-            added = "".join(f", {own}" for own in self._by_opcode if own >= len(INSTRUCTIONS))
-            raise EncodingError(
-                f"word {_text(word)} has opcode {opcode}; "
-                f"valid opcodes are 0..{len(INSTRUCTIONS) - 1}{added}"
-            )
+            valid = ", ".join(map(str, sorted(self._by_opcode)))
+            raise EncodingError(f"word {_text(word)} has opcode {opcode}; valid are {valid}")
         return self._by_opcode[opcode]
 
     def decode_all(self, words: Words) -> list[Instruction]:

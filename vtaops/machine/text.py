@@ -10,7 +10,7 @@ Imports no TVM: a board installs this file.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from operator import attrgetter
@@ -91,11 +91,14 @@ class Words:
         Its number; 0: the message names no place.
     labels : mapping of str to range
         Names for numbers (the first of the range) and for ranges.
+    buffers : collection of str, optional
+        The names that buffers may have; by default any.
     """
 
     line: str
     number: int
     labels: Mapping[str, range] = field(default_factory=dict)
+    buffers: Collection[str] | None = None
 
     def __post_init__(self) -> None:
         words = re.finditer(r'"(?:[^"\\]|\\.)*"[^\s;]*|[^\s;"]+|"|(;.*)', self.line)
@@ -113,10 +116,6 @@ class Words:
         column = self._words[at][1] if at < len(self._words) else len(self.line.rstrip()) + 1
         place = f"line {self.number}, column {column}: " if self.number else ""
         raise ProgramError(place + reason)
-
-    def back_to(self, text: str) -> None:
-        """Go back to the first word that begins with a text."""
-        self._next = next(n for n, (word, _) in enumerate(self._words) if word.startswith(text))
 
     def take(self, what: str) -> str:
         """Read a word."""
@@ -236,6 +235,9 @@ class Place(Clause):
         if not values.get(self.unless) and not super().read(words, values):
             place = words.match(r'(".*"|[^\s"+]+)\+(\S+)', "a buffer and an element: data+0")
             values |= {"buffer": place[0], "dram_base": words.value(place[1])}
+            if words.buffers is not None and place[0] not in words.buffers:
+                known = ", ".join(words.buffers)
+                words.fail(f"there is no buffer {place[0]!r}; there are {known}", 1)
         return True
 
 
