@@ -118,7 +118,7 @@ def test_random_scaled_operators(seed):
     expected = evaluate(op, arrays)
     with Fsim(config, seed=seed) as device:
         assert np.array_equal(program.run(device, *arrays), expected)
-    if seed % 6 == 0:
+    if seed % 6 == 0 and not isinstance(op, vtaops.Conv2dTranspose):
         assert np.array_equal(run_on_host(op, arrays), expected)
 
 
@@ -133,8 +133,9 @@ def test_random_fine_scales(seed):
     expected = evaluate(op, arrays)
     with Fsim(config, seed=seed) as device:
         assert np.array_equal(program.run(device, *arrays), expected)
-    if seed % 4 == 0:
+    if seed % 4 == 0 and not isinstance(op, vtaops.Conv2dTranspose):
         assert np.array_equal(run_on_host(op, arrays), expected)
+    if seed % 4 == 0:
         assert program.prove().unproven == ()
 
 
