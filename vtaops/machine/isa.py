@@ -565,6 +565,11 @@ class Encoding:
                 column -= (column >> (slot.width - 1)) << slot.width
         return dict(zip((slot.name for slot in slots), values, strict=True))
 
+    def of_class(self, words: Words, cls: type[Instruction]) -> tuple[Indices, dict[str, Ints]]:
+        """Return the rows of a class, and their fields by name (`rows_of`, `columns`)."""
+        rows = rows_of(words, cls)
+        return rows, self.columns(words[rows], cls)
+
     def encode_micro_ops(self, table: npt.ArrayLike) -> Words32:
         """Encode rows of (dst, src, wgt).
 

@@ -17,7 +17,7 @@ from vtaops.base.shapes import Indices, Words
 from vtaops.machine.alu import AluOp
 from vtaops.machine.capabilities import Capabilities, Feature
 from vtaops.machine.config import HardwareConfig, Memory
-from vtaops.machine.isa import Alu, Encoding, Load, rows_of
+from vtaops.machine.isa import Alu, Encoding, Load
 
 _PADS = ("y_pad_top", "y_pad_bottom", "x_pad_left", "x_pad_right")
 
@@ -33,8 +33,7 @@ def needs(config: HardwareConfig, words: Words) -> Iterator[tuple[Feature, Indic
         Low and high half of each instruction.
     """
     encoding = Encoding.of(config)
-    rows = rows_of(words, Load)
-    f = encoding.columns(words[rows], Load)
+    rows, f = encoding.of_class(words, Load)
     memory, moves = f["memory"], f["x_size"] > 0
     pads = moves & np.any([f[name] > 0 for name in _PADS], axis=0)
     eight_bit = memory == Memory.ACC_8BIT
@@ -43,8 +42,7 @@ def needs(config: HardwareConfig, words: Words) -> Iterator[tuple[Feature, Indic
     yield Feature.ACC_8BIT, rows[moves & eight_bit]
     yield Feature.EMPTY_ROWS, rows[moves & (f["y_size"] == 0)]
 
-    rows = rows_of(words, Alu)
-    f = encoding.columns(words[rows], Alu)
+    rows, f = encoding.of_class(words, Alu)
     immediate = f["use_imm"] == 1
     for op in AluOp:
         chosen = f["alu_op"] == op

@@ -27,7 +27,6 @@ from vtaops.machine.isa import (
     LoopInstruction,
     Pool,
     Unit,
-    rows_of,
 )
 from vtaops.program.program import Program
 
@@ -117,9 +116,8 @@ def _last(waits: Flags) -> int:
 
 
 def _has_long_latency(program: Program) -> bool:
-    words = program.instructions[rows_of(program.instructions, Alu)]
-    operations = Encoding.of(program.config).columns(words, Alu)["alu_op"]
-    return bool(np.isin(operations, [op for op in AluOp if op.long_latency]).any())
+    _, f = Encoding.of(program.config).of_class(program.instructions, Alu)
+    return bool(np.isin(f["alu_op"], [op for op in AluOp if op.long_latency]).any())
 
 
 def _walk(program: Program) -> Iterator[tuple[int, Instruction, Ints]]:
