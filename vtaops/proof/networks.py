@@ -68,10 +68,12 @@ class Inputs:
         plus = None if bias is None else along(axis, rank, bias)
         if isinstance(scaling, TfliteRequantization):
             raise Unknown(f"a scale that rounds {scaling.rounds} has no meaning on terms")
-        scale: Any = [along(axis, rank, part) for part in (scaling.multiplier, scaling.shift)]
+        factor: Any = along(axis, rank, scaling.multiplier)
+        shift: Any = along(axis, rank, scaling.shift)
         if isinstance(scaling, FineRequantization):
-            scale = fields.numbers(along(axis, rank, scaling.words)), -scaling.fine
-        return fields.requantized(sums, *scale, scaling.zero_point, scaling.clip, bias=plus)
+            factor, shift = fields.numbers(along(axis, rank, scaling.words)), -scaling.fine
+        zero, clip = scaling.zero_point, scaling.clip
+        return fields.requantized(sums, factor, shift, zero, clip, bias=plus)
 
 
 def meaning(fields: Fields, node: Node, terms: Sequence[Terms]) -> Terms:

@@ -306,10 +306,9 @@ class LoadedProgram(Closing):
     def _write(self, buffer: Buffer, image: Array) -> None:
         """Write an argument; of a parameter only what the device does not have."""
         name, constant = buffer.name, buffer.role is Role.PARAMETER
-        if constant and np.array_equal(image, self._parameters.pop(name, None)):
-            self._parameters[name] = image
-            return
-        self.device.write(self._buffers[name], image)
+        there = self._parameters.pop(name, None)
+        if there is None or not np.array_equal(image, there):
+            self.device.write(self._buffers[name], image)
         if constant:
             self._parameters[name] = image
 
