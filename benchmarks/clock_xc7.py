@@ -65,11 +65,11 @@ def calibration() -> Rows:
 # -------------------------------------------------------------------------------- the command
 
 
-def synthesise(config: HardwareConfig, folder: Path, yosys: str | None) -> None:
+def synthesise(config: HardwareConfig, folder: Path) -> None:
     """Write the netlist of the whole design to ``netlist.json``."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{HARNESS}.v").write_text(harness(zynq_parameters(config)))
-    map_design(config, HARNESS, [f"{HARNESS}.v"], folder, yosys=yosys)
+    map_design(config, HARNESS, [f"{HARNESS}.v"], folder)
 
 
 def half_period_paths(
@@ -97,9 +97,6 @@ def tabulate(title: str, paths: list[Row], count: int) -> None:
 def main(
     config_name: Config = "pynq_ext",
     work: Annotated[Path, typer.Option(help="For the netlist.")] = Path("build/clock_xc7"),
-    yosys: Annotated[
-        str | None, typer.Option(help="A native Yosys that maps (default: that of PyPI)")
-    ] = None,
     least: Annotated[float, typer.Option(help="Ns of paths that are counted.")] = 8.33,
     count: Annotated[int, typer.Option(help="Paths that are shown.")] = 20,
     to_route: Annotated[
@@ -121,7 +118,7 @@ def main(
         locate(NEXTPNR, CHIP)  # before minutes of Yosys
     if not (work / "netlist.json").exists():
         with Console().status("Yosys maps the design"):
-            synthesise(HardwareConfig.load(config_name), work, yosys)
+            synthesise(HardwareConfig.load(config_name), work)
     module = json.loads((work / "netlist.json").read_text())["modules"][HARNESS]
     clk, array_clk = (clock_net(module, name) for name in ("clk", "array_clk"))
     delays = ULTRASCALE_PLUS if faster else SEVEN_SERIES

@@ -258,7 +258,7 @@ def test_micro_op_ranges():
 
 @pytest.mark.parametrize("opcode", [5, 6, 7])
 def test_invalid_opcodes(opcode):
-    with pytest.raises(EncodingError, match=rf"opcode {opcode}; valid opcodes are 0\.\.4"):
+    with pytest.raises(EncodingError, match=rf"opcode {opcode}; valid are 0, 1, 2, 3, 4"):
         DEFAULT.decode(opcode)
 
 
@@ -323,7 +323,7 @@ def test_a_product_of_windows_is_a_gemm_with_another_opcode():
     assert encoding.decode(word) == Depthwise(**loops) != Gemm(**loops)
     assert disassemble(Depthwise(**loops)).startswith("DEPTHWISE uop 0..2 loops 3x4")
     alone = Encoding.of(replace(EXTENDED, extensions=("depthwise",)))
-    with pytest.raises(EncodingError, match=r"opcode 5; valid opcodes are 0\.\.4, 6"):
+    with pytest.raises(EncodingError, match=r"opcode 5; valid are 0, 1, 2, 3, 4, 6"):
         alone.decode(5)
 
 

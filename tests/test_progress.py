@@ -1,14 +1,12 @@
 """What long work tells of itself: quantisation, compilation, proofs, simulated cycles by layer."""
 
-import numpy as np
 import pytest
 from helpers.tsim_support import needs_tools
 
 import vtaops
 from trials.onnx_models import images, small_network
 from trials.random_graphs import random_graph, random_inputs
-from vtaops.base.progress import progress_listener, refined, report_progress, tracked
-from vtaops.model.report import layers_by_cycle
+from vtaops.base.progress import progress_listener, tracked
 from vtaops.session import Session
 
 
@@ -32,24 +30,6 @@ def test_items_are_told_before_they_are_taken_up(told):
     assert told[-1] == ("work", 2, 2, "")
 
 
-def test_what_is_told_is_completed_within(told):
-    with refined("cycle", lambda done: (10, "one" if done < 5 else "two")):
-        for done in (3, 7, 12):
-            report_progress("cycle", done)
-        report_progress("other", 1, 4, "step")
-    report_progress("cycle", 3)
-    cycles = [(3, 10, "one"), (7, 10, "two"), (10, 10, "two"), (3, 0, "")]
-    assert (of(told, "cycle"), of(told, "other")) == (cycles, [(1, 4, "step")])
-
-
-def test_without_a_listener_nothing_is_asked():
-    def never(done):
-        raise AssertionError
-
-    with refined("cycle", never):
-        report_progress("cycle", 1)
-
-
 def test_every_layer_of_a_network_is_told(told):
     model = vtaops.compile_model(random_graph(35), "tiny")
     names = [step for _, _, step in of(told, "compile layer") if step]
@@ -70,16 +50,11 @@ def test_quantisation_counts_its_images(told):
 
 
 @needs_tools
-def test_cycles_of_tsim_are_told_by_layer(told, monkeypatch):
+def test_cycles_of_tsim_are_told(told, monkeypatch):
     monkeypatch.setattr("vtaops.runtime.tsim.device._CHUNK_CYCLES", 50)
     model = vtaops.compile_model(random_graph(35), "tiny")
     with Session("tsim", "tiny") as session:
         model.run(*random_inputs(model.graph, 35), session=session)
-    said, at = of(told, "simulate cycle"), 0
-    for program in model.programs:
-        find, cycles = layers_by_cycle(program), program.cycles()
-        while at < len(said) and said[at][1] == cycles:
-            assert said[at][2] == find(said[at][0])[1]
-            at += 1
-    assert at == len(said) > len(model.programs)
-    assert np.unique([step for *_, step in said]).size > 1
+    said = of(told, "simulate cycle")
+    assert len(said) > len(model.programs)
+    assert all(done % 50 == 0 for done, *_ in said)

@@ -39,6 +39,7 @@ from vtaops.base.errors import VTAError
 from vtaops.board.random_programs import random_inputs, random_program
 from vtaops.compiler.driver import emit_operator
 from vtaops.graph import evaluate as evaluate_graph
+from vtaops.hardware.rtl import RtlParameters
 from vtaops.machine.config import Extension
 from vtaops.machine.isa import Depthwise, Gemm, Instruction, Load, Pool, Post
 from vtaops.network.fragments import chained
@@ -96,7 +97,7 @@ def devices(seed: int, *, garbage: bool = True) -> dict[str, Callable[[], Device
     over_axi = replace(config, split_port=int(seed % 3 == 2))
     return {
         "fsim": lambda: Fsim(machine(seed), seed=seed if garbage else None),
-        "RTL": lambda: Tsim(config, port_bytes=8, latency=latency),
+        "RTL": lambda: Tsim(config, parameters=RtlParameters(port_bytes=8), latency=latency),
         "RTL over AXI": lambda: Tsim(
             over_axi,
             interface="axi",

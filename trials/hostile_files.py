@@ -15,7 +15,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,6 @@ from vtaops.board.bitfile import blank_bit_file, parse_bit_file
 from vtaops.explore import Design, Engine, ResultStore, TilingCandidate, TilingQuery
 from vtaops.machine.config import TARGETS, Extension
 from vtaops.machine.isa import Encoding, Load
-from vtaops.machine.views import Patches
 from vtaops.model import artefact
 from vtaops.program import file_format
 from vtaops.program.file_format import dumps, loads
@@ -162,7 +161,16 @@ def programs() -> list[vtaops.Program]:
     return [vtaops.compile(op, CONFIG) for op in OPERATORS] + extended
 
 
-PATCHES = [field.name for field in fields(Patches)]
+WINDOWS = st.builds(
+    lambda *n: {
+        "kernel": n[:2],
+        "strides": n[2:4],
+        "padding": n[4:8],
+        "dilation": n[8:10],
+        "ceil": False,
+    },
+    *[INTEGERS] * 10,
+)
 VIEWS = st.one_of(
     st.just({"record": "Flat"}),
     st.builds(lambda v: {"record": "Plus", "value": v}, INTEGERS),
@@ -173,8 +181,9 @@ VIEWS = st.one_of(
         INTEGERS,
     ),
     st.builds(
-        lambda *numbers: {"record": "Patches", **dict(zip(PATCHES, numbers, strict=True))},
-        *[INTEGERS] * len(PATCHES),
+        lambda window, c: {"record": "Patches", "window": window, "constants": c},
+        WINDOWS | INTEGERS,
+        INTEGERS,
     ),
     st.just({"record": "KernelColumns"}),
     st.builds(lambda c, s: {"record": "Windows", "channels": c, "step": s}, INTEGERS, INTEGERS),

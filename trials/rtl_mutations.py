@@ -127,7 +127,7 @@ def build_library(model: str, mutants: list[Mutant]) -> Path:
             mock.patch.object(build, "_LARGE_MODEL", 0),  # compiled in half the time
         ):
             trace = model == "waveforms"
-            return build.build_model(config, parameters, axi=axi, trace=trace, on_start=print)
+            return build.build_model(config, parameters, axi=axi, trace=trace)
 
 
 @contextmanager

@@ -128,8 +128,6 @@ def _operators(kind: str, of: Any) -> dict[str, Call]:
             "conv2d_transpose": {"data": x, "kernel": w},
             "requantize": {"data": a},
             "clip": {"data": a, "low": 0, "high": 9},
-            "shift_left": {"data": a, "bits": 1},
-            "shift_right": {"data": a, "bits": 1},
         }
     else:
         row = np.ones(4, "float32")

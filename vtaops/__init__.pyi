@@ -27,8 +27,6 @@ from vtaops.functional import minimum as minimum
 from vtaops.functional import multiply as multiply
 from vtaops.functional import relu as relu
 from vtaops.functional import requantize as requantize
-from vtaops.functional import shift_left as shift_left
-from vtaops.functional import shift_right as shift_right
 from vtaops.functional import sub as sub
 from vtaops.graph import Graph as Graph
 from vtaops.kernels import cpu as cpu

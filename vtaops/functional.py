@@ -8,7 +8,6 @@ from vtaops.base.forks import ForkLock
 from vtaops.base.shapes import Int8Array
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops import Operator
-from vtaops.schedule import Tiling
 from vtaops.session import OperatorMethods, Session
 
 _default: Session | None = None
@@ -31,8 +30,8 @@ class _OnDefaultSession(OperatorMethods):
     def config(self) -> HardwareConfig:
         return default_session().config
 
-    def run(self, op: Operator, *arrays: npt.ArrayLike, tiling: Tiling | None = None) -> Int8Array:
-        return default_session().run(op, *arrays, tiling=tiling)
+    def run(self, op: Operator, *arrays: npt.ArrayLike) -> Int8Array:
+        return default_session().run(op, *arrays)
 
 
 _operators = _OnDefaultSession()
@@ -53,5 +52,3 @@ maximum = _operators.maximum
 requantize = _operators.requantize
 relu = _operators.relu
 clip = _operators.clip
-shift_right = _operators.shift_right
-shift_left = _operators.shift_left

@@ -32,7 +32,7 @@ from vtaops.board.server import BoardServer, Limits
 from vtaops.errors import ConfigError, DeviceError, DeviceTimeout
 from vtaops.graph import Convolution, Graph, Pad, Requantization
 from vtaops.hardware.registers import RegisterMap
-from vtaops.ops.reference import random_arguments
+from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.runtime.device import performance_of
 from vtaops.runtime.remote import RemoteDevice
 from vtaops.runtime.wire import (
@@ -142,6 +142,14 @@ def test_a_repeated_call_moves_only_activations(server):
         activations = sum(b.nbytes for b in program.inputs if b.name == "data")
         assert device.sent_bytes - before[0] == activations
         assert device.received_bytes - before[1] == program.outputs[0].nbytes
+
+
+def test_a_call_with_other_parameters_moves_these(server):
+    data, *parameters = ARRAYS
+    others = [np.where(part > 0, part - 1, part) for part in parameters]
+    with RemoteDevice(server.address) as device, Session(device) as session:
+        for own in (parameters, others, parameters):
+            assert np.array_equal(session.run(OP, data, *own), evaluate(OP, [data, *own]))
 
 
 def test_transfers_in_chunks_report_their_progress(server):

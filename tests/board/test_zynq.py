@@ -167,7 +167,7 @@ def tools(monkeypatch, tmp_path):
     (folder / "made.bit").write_bytes(bit_file().to_bytes())
     monkeypatch.setenv("PATH", str(folder), prepend=":")
 
-    def yosys(design, commands, folder, **_):
+    def yosys(design, commands, folder):
         assert "read_verilog -sv axi3_control.sv vta_zynq.v;" in commands
         cells = {"LUT6": 70, "FDRE": 50, "RAMB36E1": 3, "RAMB18E1": 1, "DSP48E1": 9, "PS7": 1}
         text = json.dumps({"design": {"num_cells_by_type": cells}})

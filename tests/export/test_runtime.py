@@ -184,9 +184,7 @@ def test_gathered_windows(seed):
     window = Window(kernel, tuple(int(n) for n in rng.integers(1, 4, 2)), sides, gaps)
     if min(window.out_size(*size)) < 1:
         window = Window((2, 2), (1, 2), (1, 0, 0, 1))
-    view = (
-        Patches.of_columns(window) if seed % 5 == 0 else Patches.of(window, int(rng.integers(0, 6)))
-    )
+    view = Patches.of_columns(window) if seed % 5 == 0 else Patches(window, int(rng.integers(0, 6)))
     layout = data_layout(HardwareConfig.load("pynq"), view)
     array = rng.integers(-128, 128, (1, channels, *size)).astype(np.int8)
     wanted, last = layout.pack(array), seed % 4 > 0  # where the channels are

@@ -40,15 +40,12 @@ class UpstreamInterpreter(Interpreter):
                 raise DeviceError(f"no memory at address {instruction.dram_base * unit}")
         super().execute(instruction)
 
-    def _alu(self, insn: Alu) -> None:
-        if insn.alu_op != AluOp.SHR:
-            super()._alu(insn)
-            return
-        for dst, src, _ in self.steps(insn):
-            x, y = self.acc[dst], insn.imm if insn.use_imm else self.acc[src]
-            distance = np.abs(y) % 32
-            self._accumulate(dst, np.where(np.asarray(y) >= 0, x >> distance, x << distance))
-            self.counters["alu_counter"] += 1
+    def _result(self, insn, dst: int, src: int, wgt: int, *, joins: bool):
+        if not isinstance(insn, Alu) or insn.alu_op != AluOp.SHR:
+            return super()._result(insn, dst, src, wgt, joins=joins)
+        x, y = self.acc[dst], insn.imm if insn.use_imm else self.acc[src]
+        distance = np.abs(y) % 32
+        return np.where(np.asarray(y) >= 0, x >> distance, x << distance)
 
 
 class UpstreamSimulator:

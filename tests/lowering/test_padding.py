@@ -108,7 +108,7 @@ def test_layouts_with_views_round_trip():
         Flat(),
         Plus(-3),
         BlockDiagonal(4, 2, 8),
-        Patches(1, 3, 1, 2, 1, 1, 0, 0, 0, 1, 0),
+        Patches(Window((1, 3), (1, 2), (0, 0, 0, 1))),
         KernelColumns(),
     ],
     ids=repr,

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import vtaops
 from trials.onnx_models import Builder, images
 from trials.random_graphs import shuffled
+from vtaops.base.window import Window
 from vtaops.errors import ScheduleError, ShapeError
 from vtaops.graph import (
     AveragePool,
@@ -74,7 +75,7 @@ def test_constants_that_do_not_fit_are_refused():
 
 def test_patches_are_the_windows():
     x = int8(2, 3, 7, 6)
-    view = Patches(3, 2, 2, 1, 1, 2, 1, 0, 2, 1, constants=4)
+    view = Patches(Window((3, 2), (2, 1), (1, 0, 2, 1), (1, 2)), constants=4)
     found = view.apply(x)
     assert found.shape == view.shape(x.shape)
     padded = np.pad(x, ((0, 0), (0, 0), (1, 2), (0, 1)))

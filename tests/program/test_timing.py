@@ -358,14 +358,12 @@ def test_parameters_out_of_range_are_refused(bad):
         TimingParameters(**bad)
 
 
-def test_a_deadlock_is_reported_with_the_queues():
+def test_a_deadlock_is_reported():
     b = ProgramBuilder("tiny")
     b.nop(Memory.INP, pop_next=1, push_next=1)
     b.nop(Memory.UOP, pop_prev=1, push_prev=1)
     b.finish()
-    with pytest.raises(
-        DeadlockError, match="load waits for a token of the compute unit; compute waits"
-    ):
+    with pytest.raises(DeadlockError, match="load and compute wait forever"):
         b.build().cycles()
 
 
@@ -388,7 +386,7 @@ def test_a_full_command_queue_stalls_the_fetch():
 def test_unknown_words_are_no_concern_of_tokens():
     """Removing a push makes the program hang; the model says so instead of guessing."""
     program = edited(PROGRAMS["small_gemm"](), 3, push_next=0)
-    with pytest.raises(DeadlockError, match="compute waits for a token of the load unit"):
+    with pytest.raises(DeadlockError, match=r"does not end: .*compute"):
         program.cycles()
 
 

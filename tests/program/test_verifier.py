@@ -1,6 +1,7 @@
 """The verifier: accepts what is safe; capacities of tokens; absurd programs end soon."""
 
 import tracemalloc
+from dataclasses import replace
 
 import house
 import numpy as np
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 
 from vtaops import HardwareConfig
 from vtaops.errors import VerificationError
+from vtaops.machine.capabilities import FULL
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import (
     Gemm,
@@ -104,8 +106,11 @@ def ping_pong(rounds):
 
 @pytest.mark.parametrize("capacity", [1, 2, 7, 255])
 def test_capacity_is_exact(capacity):
-    verify(burst(capacity), token_capacity=capacity)
-    assert broken_rule(burst(capacity + 1), token_capacity=capacity) is Rule.TOKEN_CAPACITY
+    verify(burst(capacity), capabilities=replace(FULL, token_capacity=capacity))
+    assert (
+        broken_rule(burst(capacity + 1), capabilities=replace(FULL, token_capacity=capacity))
+        is Rule.TOKEN_CAPACITY
+    )
 
 
 def test_the_default_capacity_is_255():
@@ -115,7 +120,7 @@ def test_the_default_capacity_is_255():
 
 
 def test_capacity_counts_what_can_be_outstanding_not_what_is_sent():
-    verify(ping_pong(300), token_capacity=1)
+    verify(ping_pong(300), capabilities=replace(FULL, token_capacity=1))
 
 
 # ------------------------------------------------------------------------------ absurd programs

@@ -37,7 +37,8 @@ from vtaops.proof import certified, rechecked
 from vtaops.proof.machine import TermMachine
 from vtaops.proof.networks import meaning
 from vtaops.proof.operators import result_of
-from vtaops.proof.prover import FEW
+from vtaops.proof.prover import FEW, proven
+from vtaops.proof.tasks import operator_task
 from vtaops.proof.terms import Fields, Terms, is_prime
 
 FAMILIES = {
@@ -208,14 +209,9 @@ def test_networks_have_a_small_probability_of_error(residual):
     assert vtaops.compile_model(residual, "pynq").prove().error < 2.0**-54
 
 
-def test_sums_that_could_wrap_are_named():
-    assert vtaops.compile(replace(CONV, bias=False), "pynq").prove().overflow == ""
-    assert "instruction" in vtaops.compile(CONV, "pynq").prove().overflow
-
-
-def test_rounds_multiply_the_probability_of_error():
-    program = vtaops.compile(CONV, "pynq")
-    once, twice, thrice = (program.prove(rounds=rounds) for rounds in (1, 2, 3))
+def test_pairs_of_fields_multiply_the_probability_of_error():
+    task = operator_task(vtaops.compile(CONV, "pynq"), None)
+    once, twice, thrice = (proven(task, pairs=pairs) for pairs in (1, 2, 3))
     assert twice.error == pytest.approx(once.error**2 / FEW)
     assert thrice.error == pytest.approx(once.error**3 / FEW**2)
     assert [len(set(proof.primes)) for proof in (once, twice, thrice)] == [2, 4, 6]
@@ -467,9 +463,8 @@ def test_bad_arguments():
     program = vtaops.compile(CONV, "pynq")
     with pytest.raises(ProgramError, match="takes a Program or a Model"):
         vtaops.prove(CONV)
-    for rounds in (0, 4):
-        with pytest.raises(ProgramError, match="1 to 3 rounds"):
-            vtaops.prove(program, rounds=rounds)
+    with pytest.raises(ProgramError, match="at least 0"):
+        vtaops.prove(program, seed=-1)
 
 
 # ------------------------------------------------------------------------- certificates

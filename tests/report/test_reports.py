@@ -12,19 +12,15 @@ from html.parser import HTMLParser
 from itertools import pairwise
 
 import pytest
-from helpers.program_builder import PROGRAMS, PYNQ
 from typer.testing import CliRunner
 
 import vtaops
 from trials.random_graphs import random_graph
 from vtaops import Conv2d, Tiling, cli
 from vtaops.base.errors import ShapeError, UnsupportedError, VTAError
-from vtaops.machine.config import Memory
-from vtaops.machine.isa import Load
 from vtaops.model.tables import text as network_text
 from vtaops.program.timing import KINDS, WAITS
 from vtaops.program.timing.lanes import KIND_COLORS, LANES, TOKEN_COLORS, WAIT_COLORS
-from vtaops.program.traffic import transfers
 from vtaops.report import (
     RooflinePoint,
     interactive,
@@ -36,7 +32,6 @@ from vtaops.report import (
     write_text,
 )
 from vtaops.report.network_pictures import network_page
-from vtaops.report.statistics import compulsory_nbytes
 
 SVG = "{http://www.w3.org/2000/svg}"
 OP = Conv2d(in_channels=32, out_channels=32, height=6, width=6, kernel=3, padding=1)
@@ -81,22 +76,7 @@ def test_statistics_with_timing(timeline):
     assert "multiply-adds for each byte" in text
 
 
-def test_minimum_of_a_program_that_reads_a_buffer_twice():
-    """Counted by sets of bytes; padding and rows that are skipped are not needed."""
-    for name, build in PROGRAMS.items():
-        program = build(PYNQ)
-        needed, moved = set(), 0
-        for index, i in enumerate(program):
-            if not isinstance(i, Load) and i.opcode != 1:
-                continue
-            size = program.config.dram_element_bytes(Memory(i.memory))
-            for row in range(i.y_size):
-                first = (i.dram_base + row * i.x_stride) * size
-                for byte in range(first, first + i.x_size * size):
-                    needed.add((int(program.relocations[index]), i.opcode, byte))
-                    moved += 1
-        assert compulsory_nbytes(program) == len(needed), name
-        assert sum(t.nbytes for t in transfers(program)) == moved
+def test_minimum_of_a_program():
     program = vtaops.compile(OP, "pynq", TWO)
     data = statistics_data(program, program.stats())
     outputs = 32 * 6 * 6

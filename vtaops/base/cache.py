@@ -28,11 +28,8 @@ from pathlib import Path
 from vtaops.base.files import replace_file
 from vtaops.base.temporary import TemporaryFolder, sweep_once
 
-PATIENCE = 5.0
+PATIENCE = 5
 """Seconds to wait for another process before telling the user."""
-
-MOST_LINKS = 40
-"""Most symbolic links that Linux follows in one path."""
 
 _HASH_BYTES = hashlib.sha256().digest_size
 
@@ -112,7 +109,8 @@ def _foreign(path: Path) -> Path | None:
     OSError
         If the path does not exist.
     """
-    places = [*_way(path)]
+    path.stat()  # also raises for links in a circle
+    places = [*_way(path.absolute())]
     for place in places:
         status = place.lstat()
         is_writable = _is_writable(status, is_end=place is places[-1])
@@ -123,20 +121,10 @@ def _foreign(path: Path) -> Path | None:
 
 def _way(path: Path) -> Iterator[Path]:
     """Yield the folders and links that lead to a path, from the root on, and what it names."""
-    place, links = Path(), 0
-    parts = [*path.absolute().parts]
-    while parts:
-        part = parts.pop(0)
-        if part == "..":
-            place = place.parent
-            continue
-        place /= part
+    for place in (*reversed(path.parents), path):
         yield place
         if place.is_symlink():
-            parts[:0] = place.readlink().parts
-            place, links = place.parent, links + 1
-            if links > MOST_LINKS:
-                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+            yield from _way(place.parent / place.readlink())
 
 
 def _is_writable(found: os.stat_result, *, is_end: bool) -> bool:
@@ -242,22 +230,18 @@ def _locked(path: Path) -> Iterator[None]:
                 lock = path.with_suffix(".lock")
                 opened = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
                 stack.callback(os.close, opened)
-                _wait(opened, path, lock)
-                os.truncate(opened, 0)
-                os.pwrite(opened, str(os.getpid()).encode(), 0)
+                _wait(opened, path)
         yield
 
 
-def _wait(opened: int, path: Path, lock: Path) -> None:
-    """Wait for a lock; after `PATIENCE` seconds, log its holder."""
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end:
+def _wait(opened: int, path: Path) -> None:
+    """Wait for a lock; tell the user if that takes longer than `PATIENCE` seconds."""
+    for _ in range(20 * PATIENCE):
         with suppress(BlockingIOError):
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         time.sleep(0.05)
-    holder = os.pread(opened, 20, 0).decode("ascii", "replace") or "unknown"
-    _log.warning("waiting for process %s, which makes %s and holds %s", holder, path, lock)
+    _log.warning("waiting for another process, which makes %s", path)
     fcntl.flock(opened, fcntl.LOCK_EX)
 
 

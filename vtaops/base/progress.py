@@ -6,7 +6,7 @@ Reporting is free without a listener. Each thread has its own listener.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
 
@@ -25,19 +25,6 @@ def progress_listener(listener: Listener | None) -> Iterator[None]:
         yield
     finally:
         _listener.reset(before)
-
-
-def refined(work: str, find: Callable[[int], tuple[int, str]]) -> AbstractContextManager[None]:
-    """Refine reports of `work` in the context: `find` maps steps done to (total, current step)."""
-    listener = _listener.get()
-
-    def forward(name: str, done: int, total: int, step: str) -> None:
-        assert listener is not None
-        if name == work:
-            total, step = find(done)
-        listener(name, min(done, total), total, step)
-
-    return progress_listener(forward if listener else None)
 
 
 def report_progress(work: str, done: int, total: int = 0, step: str = "") -> None:

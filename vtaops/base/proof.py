@@ -25,16 +25,12 @@ class Proof:
         Results proven equal to their definition, for every input.
     unproven : tuple of str
         Results without a proof, and the reason.
-    products : int
-        Multiply-accumulates that were followed.
     leaves : int
         Distinct results of uninterpreted functions.
     primes : tuple of int
         Primes of the fields, of all rounds.
     error : float
         Upper bound of the probability that a difference was missed.
-    overflow : str
-        The first instruction whose sums could leave int32; empty if no sum can.
     seconds : float
         CPU time.
     certificate : dict
@@ -43,11 +39,9 @@ class Proof:
 
     claims: tuple[str, ...]
     unproven: tuple[str, ...] = ()
-    products: int = 0
     leaves: int = 0
     primes: tuple[int, ...] = ()
     error: float = 1.0
-    overflow: str = ""
     seconds: float = 0.0
     certificate: Mapping[str, Any] = field(default_factory=dict)
 
@@ -72,11 +66,10 @@ class Proof:
 
     def __str__(self) -> str:
         """Return a summary of a few lines."""
-        sums = f"sums could wrap first in {self.overflow}" if self.overflow else "no sum wraps"
         lines = [
             *(f"proven: {claim}" for claim in self.claims),
             *(f"not proven: {reason}" for reason in self.unproven),
-            f"{self.products:,} products, {self.leaves:,} leaves; {sums}; probability of error "
+            f"{self.leaves:,} leaves; probability of error "
             f"below 2^{math.ceil(math.log2(max(self.error, 1e-300)))}; {self.seconds:.2f} s",
         ]
         return "\n".join(lines)

@@ -82,8 +82,6 @@ def map_design(
     top: str,
     files: Sequence[str],
     folder: Path,
-    *,
-    yosys: str | None = None,
 ) -> FpgaResources:
     """Map a design for a 7 series: write ``netlist.json``, return what it takes.
 
@@ -97,8 +95,6 @@ def map_design(
         Files of that module in `folder`.
     folder : Path
         Working directory.
-    yosys : str, optional
-        As in `run_yosys`.
 
     Raises
     ------
@@ -115,7 +111,7 @@ def map_design(
         "opt_lut_ins -tech xilinx; clean; delete t:$scopeinfo; tee -o statistics.json stat -json; "
         "blackbox =A:whitebox; write_json netlist.json"  # models of cells have processes
     )
-    run_yosys(zynq_rtl(config), commands, folder, yosys=yosys)
+    run_yosys(zynq_rtl(config), commands, folder)
     statistics = json.loads((folder / "statistics.json").read_text())
     return resources(Counter(statistics["design"]["num_cells_by_type"]))
 

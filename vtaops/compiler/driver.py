@@ -124,8 +124,7 @@ def emit_operator(
     meaning = asdict(op)
     meaning.pop("weight_bits", None)  # the layout of the buffer says it
     record = OperatorRecord("", type(op).__name__, meaning, asdict(chosen), op.macs)
-    depth = supported.micro_op_depth(hardware)
-    options = LoweringOptions.of(chosen, alu_passes=bool(op.stages), micro_op_depth=depth)
+    options = LoweringOptions.of(chosen, alu_passes=bool(op.stages))
     options = replace(
         options,
         strides=tuple(sorted((strides or {}).items(), key=lambda item: item[0])),

@@ -134,7 +134,6 @@ def build_model(
     *,
     axi: bool = False,
     trace: bool = False,
-    on_start: Callable[[str], None] | None = None,
 ) -> Path:
     """Return the shared library of a model, building it if it is not cached.
 
@@ -148,8 +147,6 @@ def build_model(
         Put the AXI shell around the RTL.
     trace : bool
         Include waveform tracing, which is slower.
-    on_start : callable, optional
-        Called with a line of text when a build begins, but not on a cache hit.
 
     Raises
     ------
@@ -167,24 +164,7 @@ def build_model(
         defines += ["-DTSIM_AXI=1", f"-DBURST_BEATS={parameters.burst_beats}"]
         defines += ["-DTSIM_SPLIT_PORT=1"] * config.split_port
 
-    def describe() -> None:
-        text = (
-            f"building the tsim model {config.bitstream_id}, {parameters.port_bytes}-byte "
-            f"{'AXI ' if axi else ''}port"
-        )
-        _log.info("%s", text)
-        if on_start:
-            on_start(text)
-
-    return build_library(
-        design.top,
-        files,
-        driver.name,
-        defines,
-        values=design.values,
-        trace=trace,
-        on_start=describe,
-    )
+    return build_library(design.top, files, driver.name, defines, values=design.values, trace=trace)
 
 
 def model_defines(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
@@ -202,7 +182,6 @@ def build_library(
     *,
     values: Mapping[str, int] | None = None,
     trace: bool = False,
-    on_start: Callable[[], None] = lambda: None,
     options: Sequence[str] = (),
 ) -> Path:
     """Return the shared library of any top module with a C++ driver.
@@ -219,8 +198,8 @@ def build_library(
         Additional options for the C++ compiler.
     values : mapping, optional
         Values for parameters of the top module.
-    trace, on_start
-        As in `build_model`, but `on_start` gets no text.
+    trace : bool
+        As in `build_model`.
     options : sequence of str
         Additional options for Verilator.
     """
@@ -238,7 +217,7 @@ def build_library(
     )
 
     def make(folder: Path) -> Path:
-        on_start()
+        _log.warning("Verilator builds a model of the RTL, %s: once, for some seconds", top)
 
         def compiled(unit: tuple[Path, str]) -> Path:
             source, optimisation = unit

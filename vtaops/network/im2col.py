@@ -47,7 +47,7 @@ def _as_patches(op: Conv2d, block: int) -> tuple[Conv2d, Patches]:
     """Return a convolution with one tap that reads `Patches`, and the patches."""
     pixels = op.in_channels * op.window.count
     spare = -pixels % block
-    view = Patches.of(op.window, constants=spare)
+    view = Patches(op.window, spare)
     oh, ow = op.out_size
     one_tap: dict[str, Any] = {"kernel": 1, "strides": 1, "padding": 0, "dilation": 1}
     return replace(op, in_channels=pixels + spare, height=oh, width=ow, **one_tap), view

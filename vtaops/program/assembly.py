@@ -84,10 +84,8 @@ def assemble(
             instructions[number], buffer = _parsed(text, known_labels)
             relocations.append(places[buffer])
         except (ProgramError, KeyError):
-            words = Words(" " * begin + line[begin:], number, labels)
-            _, buffer = parse(words)  # says where
-            words.back_to(buffer)
-            words.fail(f"there is no buffer {buffer!r}; there are {', '.join(places)}")
+            parse(Words(" " * begin + line[begin:], number, labels, places))  # says where
+            raise
     encoding = Encoding.of(hardware)
     return Program(
         config=hardware,

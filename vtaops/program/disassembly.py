@@ -66,11 +66,11 @@ COLUMNS = "name", "role", "shape", "dtype", "layout", "shape in DRAM", "bytes"
 
 
 def _buffers(program: Program) -> str:
-    rows = [COLUMNS, *map(_buffer_row, program.buffers)]
+    rows = [COLUMNS, *map(buffer_row, program.buffers)]
     return _columns([(*row, "")[:8] for row in rows], right={6})
 
 
-def _buffer_row(buffer: Buffer) -> tuple[str, ...]:
+def buffer_row(buffer: Buffer) -> tuple[str, ...]:
     """Return the row of a buffer in the table; what few buffers have is last, as a dictionary."""
     layout = buffer.layout
     more = {

@@ -13,11 +13,11 @@ from operator import itemgetter
 
 import numpy as np
 
-from vtaops.base.shapes import Indices, Ints, Words
+from vtaops.base.shapes import Indices, Words
 from vtaops.machine.alu import AluOp
 from vtaops.machine.capabilities import Capabilities, Feature
 from vtaops.machine.config import HardwareConfig, Memory
-from vtaops.machine.isa import Alu, Encoding, Load, LoopInstruction, rows_of
+from vtaops.machine.isa import Alu, Encoding, Load
 
 _PADS = ("y_pad_top", "y_pad_bottom", "x_pad_left", "x_pad_right")
 
@@ -33,8 +33,7 @@ def needs(config: HardwareConfig, words: Words) -> Iterator[tuple[Feature, Indic
         Low and high half of each instruction.
     """
     encoding = Encoding.of(config)
-    rows = rows_of(words, Load)
-    f = encoding.columns(words[rows], Load)
+    rows, f = encoding.of_class(words, Load)
     memory, moves = f["memory"], f["x_size"] > 0
     pads = moves & np.any([f[name] > 0 for name in _PADS], axis=0)
     eight_bit = memory == Memory.ACC_8BIT
@@ -43,8 +42,7 @@ def needs(config: HardwareConfig, words: Words) -> Iterator[tuple[Feature, Indic
     yield Feature.ACC_8BIT, rows[moves & eight_bit]
     yield Feature.EMPTY_ROWS, rows[moves & (f["y_size"] == 0)]
 
-    rows = rows_of(words, Alu)
-    f = encoding.columns(words[rows], Alu)
+    rows, f = encoding.of_class(words, Alu)
     immediate = f["use_imm"] == 1
     for op in AluOp:
         chosen = f["alu_op"] == op
@@ -84,25 +82,4 @@ def first_unsupported(
         for feature, rows in needs(config, words)
         if rows.size and not capabilities.has(feature)
     ]
-    depth = capabilities.micro_op_depth(config)
-    if depth < config.uop.depth:
-        ends = _micro_op_ends(config, words)
-        for index in np.flatnonzero(ends > depth)[:1].tolist():
-            reason = f"uses micro-op {ends[index] - 1}: {name} holds {depth} micro-ops"
-            unsupported.append((index, reason))
     return min(unsupported, key=itemgetter(0), default=None)
-
-
-def _micro_op_ends(config: HardwareConfig, words: Words) -> Ints:
-    """Return the end of the micro-op range that each instruction uses."""
-    encoding = Encoding.of(config)
-    ends = np.zeros(len(words), np.int64)
-    for cls in encoding.instructions:
-        rows = rows_of(words, cls)
-        f = encoding.columns(words[rows], cls)
-        if issubclass(cls, LoopInstruction):
-            ends[rows] = f["uop_end"]
-        elif cls is Load:
-            fills = (f["memory"] == Memory.UOP) & (f["x_size"] > 0)
-            ends[rows] = np.where(fills, f["sram_base"] + f["x_size"], 0)
-    return ends

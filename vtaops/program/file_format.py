@@ -6,6 +6,7 @@ Imports no TVM: a board installs this file.
 from __future__ import annotations
 
 from vtaops.base.records import Archive, Kinds
+from vtaops.base.window import Window
 from vtaops.machine import views
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import Layout
@@ -24,6 +25,7 @@ def _role(value: str) -> Role:
 
 KINDS: Kinds = {
     **{cls.__name__: cls for cls in (Program, Buffer, OperatorRecord, Layout, HardwareConfig)},
+    "Window": Window,
     **views.KINDS,
     "Role": _role,
 }

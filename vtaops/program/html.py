@@ -10,7 +10,7 @@ from string import Template
 from typing import Any
 
 from vtaops.base.quoting import script_json
-from vtaops.program.disassembly import instruction_rows
+from vtaops.program.disassembly import COLUMNS, buffer_row, instruction_rows
 from vtaops.program.program import Program
 from vtaops.program.statistics import MEANING, Statistics
 
@@ -25,10 +25,6 @@ def program_html(program: Program) -> str:
         f"{len(program):,} instructions, {len(program.micro_ops):,} micro-ops, "
         f"{program.dram_nbytes:,} bytes of DRAM"
     )
-    buffers = (
-        (b.name, b.role.value, "x".join(map(str, b.shape)), b.dtype, b.layout.text, f"{b.nbytes:,}")
-        for b in program.buffers
-    )
     listing = (
         f"{number:>4}  {unit:<7}  {text}  {tokens}"
         for number, (unit, text, tokens) in enumerate(islice(instruction_rows(program), _SHOWN))
@@ -36,7 +32,7 @@ def program_html(program: Program) -> str:
     rest = len(program) - _SHOWN
     return (
         f"<p>{head}</p>"
-        + html_table(("buffer", "role", "shape", "dtype", "layout", "bytes"), buffers)
+        + html_table(COLUMNS, map(buffer_row, program.buffers))
         + f"<details><summary>instructions</summary><pre>{escape(chr(10).join(listing))}</pre>"
         + (f"<p>and {rest:,} more</p>" if rest > 0 else "")
         + "</details>"

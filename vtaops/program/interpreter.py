@@ -9,7 +9,7 @@ Imports no TVM: a board installs this file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import accumulate, product
 from typing import Any
@@ -30,7 +30,7 @@ from vtaops.machine.config import (
     HardwareConfig,
     Memory,
 )
-from vtaops.program.program import MICRO_OPS, NO_BUFFER, Buffer, Program, Role
+from vtaops.program.program import MICRO_OPS, NO_BUFFER, Program, Role
 from vtaops.program.statistics import Statistics
 
 
@@ -76,14 +76,19 @@ class Interpreter:
             np.zeros((pad.depth, *pad.shape), np.int64)
             for pad in (config.inp, config.wgt, config.acc, config.out, config.post, config.table)
         )
+        self._memories = {
+            Memory.UOP: self.uop,
+            Memory.WGT: self.wgt,
+            Memory.INP: self.inp,
+            Memory.ACC: self.acc,
+            Memory.ACC_8BIT: self.acc,
+            Memory.POST: self.parameters,
+            Memory.TABLE: self.tables,
+        }
         self.post = isa.Post()
         self.counters = dict.fromkeys(Statistics().as_dict(), 0)
         self.executed = 0
         self.first_overflow: tuple[int, int, int] | None = None
-
-    def place(self, address: int, image: Array) -> None:
-        flat = np.ascontiguousarray(image).reshape(-1).view(np.uint8)
-        self.dram[address : address + flat.size] = flat
 
     def execute(self, instruction: isa.Instruction) -> None:
         """Execute one instruction, ignoring its tokens."""
@@ -92,12 +97,8 @@ class Interpreter:
                 self._load(instruction)
             case isa.Store():
                 self._store(instruction)
-            case isa.Gemm():
-                self._gemm(instruction)
-            case isa.Alu():
-                self._alu(instruction)
-            case isa.Pool():
-                self._pool(instruction)
+            case isa.Gemm() | isa.Alu() | isa.Pool():
+                self._loop(instruction)
             case isa.Post():
                 self.post = instruction
         self.executed += 1
@@ -113,63 +114,42 @@ class Interpreter:
                     wgt + o * wgt_out + i * wgt_in,
                 )
 
-    def rows(self, insn: isa.LoopInstruction) -> Iterator[int]:
-        """Yield the row of post-processing parameters of each step."""
-        post = self.post
-        for o, i in product(range(insn.iter_out), range(insn.iter_in)):
-            row = post.row + o * post.row_factor_out + i * post.row_factor_in
-            yield from [row] * (insn.uop_end - insn.uop_begin)
-
     # ------------------------------------------------------------------------ LOAD, STORE
 
-    def _elements(self, memory: Memory, first: int, count: int) -> Ints:
-        nbytes = self.config.dram_element_bytes(memory)
-        data = self.dram[first * nbytes : (first + count) * nbytes]
-        if memory == Memory.UOP:
-            return isa.Encoding.of(self.config).decode_micro_ops(data.view("<u4"))
-        dtype = "<i4" if memory in (Memory.ACC, Memory.POST) else "i1"
-        shape = self.config.scratchpad(memory).shape
-        return data.view(dtype).astype(np.int64).reshape(count, *shape)
-
-    def _nibbles(self, first: int, count: int) -> Ints:
-        """Return the tiles of `count` DRAM elements whose weights have four bits."""
-        nbytes, shape = self.config.wgt.element_bytes, self.config.wgt.shape
-        data = self.dram[first * nbytes : (first + count) * nbytes].astype(np.int64)
-        weights: Ints = np.stack([data & 15, data >> 4], axis=1)
-        weights -= (weights > 7) * 16
-        return weights.reshape(2 * count, *shape)
-
     def _load(self, insn: isa.Load) -> None:
+        memory = Memory(insn.memory)
         if insn.x_size == 0:
             return
-        memory = Memory(insn.memory)
-        pad = {
-            Memory.UOP: self.uop,
-            Memory.INP: self.inp,
-            Memory.WGT: self.wgt,
-            Memory.POST: self.parameters,
-            Memory.TABLE: self.tables,
-        }.get(memory, self.acc)
+        pad = self._memories[memory]
         rows = insn.y_pad_top + insn.y_size + insn.y_pad_bottom
         filled = 2 * insn.x_size if insn.nibbles else insn.x_size
         row = insn.x_pad_left + filled + insn.x_pad_right
         block = np.zeros((rows, row, *pad.shape[1:]), np.int64)
         for y in range(insn.y_size):
-            first = insn.dram_base + y * insn.x_stride
-            columns = slice(insn.x_pad_left, insn.x_pad_left + filled)
-            block[insn.y_pad_top + y, columns] = (
-                self._output(first, insn.x_size)
-                if insn.forward
-                else self._nibbles(first, insn.x_size)
-                if insn.nibbles
-                else self._elements(memory, first, insn.x_size)
-            )
+            elements = self._elements(insn, insn.dram_base + y * insn.x_stride)
+            block[insn.y_pad_top + y, insn.x_pad_left : insn.x_pad_left + filled] = elements
         pad[insn.sram_base : insn.sram_base + rows * row] = block.reshape(-1, *pad.shape[1:])
         if memory in (Memory.POST, Memory.TABLE) or insn.forward:
             return  # upstream has no counter for it; nothing moved over the port
         name = "acc" if memory == Memory.ACC_8BIT else memory.name.lower()
         element_bytes = self.config.scratchpad(memory).element_bytes
         self.counters[f"{name}_load_nbytes"] += insn.x_size * insn.y_size * element_bytes
+
+    def _elements(self, insn: isa.Load, first: int) -> Ints:
+        """Return what a LOAD takes from a row of DRAM, or of the output memory."""
+        memory = Memory(insn.memory)
+        if insn.forward:
+            return self._output(first, insn.x_size)
+        nbytes = self.config.dram_element_bytes(memory)
+        data = self.dram[first * nbytes : (first + insn.x_size) * nbytes]
+        if memory == Memory.UOP:
+            return isa.Encoding.of(self.config).decode_micro_ops(data.view("<u4"))
+        dtype = "<i4" if memory in (Memory.ACC, Memory.POST) else "i1"
+        scalars = data.view(dtype).astype(np.int64)
+        if insn.nibbles:  # the low half first
+            scalars = np.stack([(scalars & 15 ^ 8) - 8, scalars >> 4], axis=1)
+        elements: Ints = scalars.reshape(-1, *self.config.scratchpad(memory).shape)
+        return elements
 
     def _output(self, first: int, count: int) -> Ints:
         source = self.out if self.separate_out else self.acc
@@ -184,26 +164,40 @@ class Interpreter:
             self.dram[address : address + image.size] = image
         self.counters["out_store_nbytes"] += insn.x_size * insn.y_size * nbytes
 
-    # -------------------------------------------------------------------------- GEMM, ALU
+    # -------------------------------------------------------------------- GEMM, ALU, POOL
 
-    def _gemm(self, insn: isa.Gemm) -> None:
-        count, before = insn.uop_end - insn.uop_begin, -1
-        sums = self.config.has(Extension.PAIRS)
-        steps = enumerate(zip(self.steps(insn), self.rows(insn), strict=True))
-        for number, ((dst, src, wgt), row) in steps:
-            joins, before = sums and number % count > 0 and dst == before, dst
-            if insn.reset:
+    def _loop(self, insn: isa.LoopInstruction) -> None:
+        """Execute the steps of an instruction, each with its row of post-processing parameters."""
+        count, before, post = insn.uop_end - insn.uop_begin, -1, self.post
+        products = isinstance(insn, isa.Gemm)
+        pairs = products and self.config.has(Extension.PAIRS)
+        for number, (dst, src, wgt) in enumerate(self.steps(insn)):
+            joins, before = pairs and number % count > 0 and dst == before, dst
+            if products and insn.reset:
                 self.acc[dst] = 0
-            else:
-                addend = 0 if insn.overwrite and not joins else self.acc[dst]
-                multiply = self._window if isinstance(insn, isa.Depthwise) else self._product
-                self._accumulate(dst, addend + multiply(src, wgt))
-                self._write_out(dst, row)
-                self.counters["gemm_counter"] += 1
+                continue
+            self._accumulate(dst, self._result(insn, dst, src, wgt, joins=joins))
+            o, i = divmod(number // count, insn.iter_in)
+            self._write_out(dst, post.row + o * post.row_factor_out + i * post.row_factor_in)
+            self.counters["gemm_counter" if products else "alu_counter"] += 1
 
-    def _product(self, src: int, wgt: int) -> Ints:
-        product: Ints = self.inp[src] @ self.wgt[wgt].T
-        return product
+    def _result(
+        self, insn: isa.LoopInstruction, dst: int, src: int, wgt: int, *, joins: bool
+    ) -> Ints:
+        """Return the exact result of a step, which may join the sum of the one before."""
+        old = self.acc[dst]
+        match insn:
+            case isa.Alu():
+                other = np.full_like(old, insn.imm) if insn.use_imm else self.acc[src]
+                return AluOp(insn.alu_op).meaning(old, other)
+            case isa.Pool():
+                greatest: Ints = self.inp[src : src + insn.tiles].max(axis=0)
+                return greatest if insn.overwrite else np.maximum(old, greatest)
+            case isa.Depthwise():
+                made = self._window(src, wgt)
+            case _:
+                made = self.inp[src] @ self.wgt[wgt].T
+        return made if insn.overwrite and not joins else old + made
 
     def _window(self, src: int, wgt: int) -> Ints:
         """Return the product of a window: each channel by its channel group in every tile."""
@@ -216,22 +210,6 @@ class Interpreter:
                 weights = self.wgt[wgt, channel, tile * group : (tile + 1) * group]
                 product[:, channel] += pixels @ weights
         return product
-
-    def _alu(self, insn: isa.Alu) -> None:
-        for (dst, src, _), row in zip(self.steps(insn), self.rows(insn), strict=True):
-            x = self.acc[dst]
-            y = np.full_like(x, insn.imm) if insn.use_imm else self.acc[src]
-            self._accumulate(dst, AluOp(insn.alu_op).meaning(x, y))
-            self._write_out(dst, row)
-            self.counters["alu_counter"] += 1
-
-    def _pool(self, insn: isa.Pool) -> None:
-        for (dst, src, _), row in zip(self.steps(insn), self.rows(insn), strict=True):
-            greatest = self.inp[src : src + insn.tiles].max(axis=0)
-            old = greatest if insn.overwrite else self.acc[dst]
-            self.acc[dst] = np.maximum(old, greatest)
-            self._write_out(dst, row)
-            self.counters["alu_counter"] += 1
 
     def _write_out(self, dst: int, row: int) -> None:
         post, value = self.post, self.acc[dst]
@@ -262,16 +240,6 @@ class Interpreter:
         self.acc[dst] = kept
 
 
-def _relocated(program: Program, places: Mapping[int, int]) -> Iterator[isa.Instruction]:
-    """Yield the instructions of a program whose buffers lie at some addresses."""
-    for instruction, relocation in zip(program, program.relocations.tolist(), strict=True):
-        if isinstance(instruction, isa.MemoryInstruction):
-            unit = program.config.dram_element_bytes(Memory(instruction.memory))
-            base = instruction.dram_base + places[relocation] // unit
-            instruction = replace(instruction, dram_base=base)
-        yield instruction
-
-
 def interpret(program: Program, *arrays: npt.ArrayLike) -> Array | Any:
     """Interpret a program; return its output, as `Program.run` does on a device.
 
@@ -291,14 +259,16 @@ def interpret(program: Program, *arrays: npt.ArrayLike) -> Array | Any:
         raise ShapeError(f"{len(arrays)} arrays given; the program takes {len(program.inputs)}")
     *addresses, micro_ops, end = _addresses(program)
     machine = Interpreter(program.config, end)
-    machine.place(micro_ops, program.micro_ops)
-    inputs = dict(zip((buffer.name for buffer in program.inputs), arrays, strict=True))
-    for buffer, address in zip(program.buffers, addresses, strict=True):
-        image = buffer.pack(inputs[buffer.name]) if buffer.name in inputs else _image(buffer)
-        if image is not None:
-            machine.place(address, image)
+    images = program.micro_ops, *_images(program, arrays)
+    for image, address in zip(images, (micro_ops, *addresses), strict=True):
+        flat = np.ascontiguousarray(image).reshape(-1).view(np.uint8)
+        machine.dram[address : address + flat.size] = flat
     places = {NO_BUFFER: 0, MICRO_OPS: micro_ops, **dict(enumerate(addresses))}
-    for instruction in _relocated(program, places):
+    for instruction, relocation in zip(program, program.relocations.tolist(), strict=True):
+        if isinstance(instruction, isa.MemoryInstruction):
+            unit = program.config.dram_element_bytes(Memory(instruction.memory))
+            base = instruction.dram_base + places[relocation] // unit
+            instruction = replace(instruction, dram_base=base)
         machine.execute(instruction)
     results = tuple(
         buffer.unpack(machine.dram[address : address + buffer.nbytes])
@@ -308,21 +278,24 @@ def interpret(program: Program, *arrays: npt.ArrayLike) -> Array | Any:
     return results[0] if len(results) == 1 else results
 
 
-def _image(buffer: Buffer) -> Array | None:
-    """Return the initial contents of a buffer when the program is loaded; None: undefined."""
-    if buffer.role is Role.CONSTANT:
-        return buffer.constant_image()
-    return None if buffer.fill is None else buffer.fill_image()
+def _images(program: Program, arrays: tuple[npt.ArrayLike, ...]) -> Iterator[Array]:
+    """Yield what each buffer holds when a run begins; nothing of those that are undefined."""
+    given = iter(arrays)
+    for buffer in program.buffers:
+        if buffer in program.inputs:
+            yield buffer.pack(next(given))
+        elif buffer.role is Role.CONSTANT:
+            yield buffer.constant_image()
+        else:
+            yield np.zeros(0) if buffer.fill is None else buffer.fill_image()
 
 
 def _addresses(program: Program) -> list[int]:
     """Return page-aligned addresses of the buffers and the micro-ops, and the end of DRAM."""
     alone = [0 if b.offset is not None else b.nbytes for b in program.buffers]
-    sizes = [*alone, program.micro_ops.nbytes, program.arena_nbytes]
+    sizes = [*alone, program.arena_nbytes, program.micro_ops.nbytes]
     pages = [ceil_div(nbytes, PAGE_BYTES) for nbytes in sizes]
-    *starts, end = (PAGE_BYTES * first for first in accumulate(pages, initial=1))
-    places = [
-        starts[-1] + buffer.offset if buffer.offset is not None else start
-        for buffer, start in zip(program.buffers, starts, strict=False)
-    ]
-    return [*places, starts[-2], end]
+    *starts, arena, micro_ops, end = (PAGE_BYTES * n for n in accumulate(pages, initial=1))
+    offsets = [buffer.offset for buffer in program.buffers]
+    places = zip(starts, offsets, strict=True)
+    return [*(s if o is None else arena + o for s, o in places), micro_ops, end]

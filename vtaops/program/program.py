@@ -475,7 +475,6 @@ class Program:
         *,
         against: Any = None,
         capabilities: Capabilities | str | None = None,
-        rounds: int | None = None,
         seed: int | None = None,
     ) -> Proof:
         """Prove that the program computes its operator for all data and weights (`vtaops.prove`).
@@ -486,9 +485,6 @@ class Program:
             The specification; by default the operator in its record.
         capabilities : Capabilities or str, optional
             What the device can execute, for its verification; by default everything.
-        rounds : int, optional
-            Pairs of prime fields: each multiplies the probability of error. By default as many
-            as bring it below 2**-54.
         seed : int, optional
             Seed of the random numbers.
 
@@ -501,7 +497,7 @@ class Program:
         """
         from vtaops.proof import prove
 
-        return prove(self, against=against, capabilities=capabilities, rounds=rounds, seed=seed)
+        return prove(self, against=against, capabilities=capabilities, seed=seed)
 
     @checked_call
     def certified(self, proof: Proof) -> Program:

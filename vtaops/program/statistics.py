@@ -14,7 +14,7 @@ from vtaops.base.counts import Counts
 from vtaops.base.names import checked_call
 from vtaops.base.shapes import Words
 from vtaops.machine.config import HardwareConfig, Memory
-from vtaops.machine.isa import Encoding, Gemm, Load, LoopInstruction, Store, rows_of
+from vtaops.machine.isa import Encoding, Gemm, Load, LoopInstruction, Store
 
 MEANING = {
     "inp_load_nbytes": "input tiles read from DRAM",
@@ -92,7 +92,7 @@ def count_instructions(config: HardwareConfig, words: Words) -> Statistics:
     encoding = Encoding.of(config)
     counters = dict.fromkeys(Statistics.__dataclass_fields__, 0)
 
-    loads = encoding.columns(words[rows_of(words, Load)], Load)
+    _, loads = encoding.of_class(words, Load)
     moved = loads["x_size"] * loads["y_size"]
     if "forward" in loads:
         moved = np.where(loads["forward"], 0, moved)
@@ -100,13 +100,13 @@ def count_instructions(config: HardwareConfig, words: Words) -> Statistics:
         element_bytes = config.scratchpad(memory).element_bytes
         counters[counter] += int(moved[loads["memory"] == memory].sum()) * element_bytes
 
-    stores = encoding.columns(words[rows_of(words, Store)], Store)
+    _, stores = encoding.of_class(words, Store)
     moved = stores["x_size"] * stores["y_size"]
     counters["out_store_nbytes"] = int(moved.sum()) * config.out.element_bytes
 
     for cls in encoding.instructions:
         if issubclass(cls, LoopInstruction):
-            f = encoding.columns(words[rows_of(words, cls)], cls)
+            _, f = encoding.of_class(words, cls)
             steps = f["iter_out"] * f["iter_in"] * np.maximum(f["uop_end"] - f["uop_begin"], 0)
             if issubclass(cls, Gemm):
                 counters["gemm_counter"] += int(steps[f["reset"] == 0].sum())

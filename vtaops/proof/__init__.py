@@ -27,8 +27,7 @@ Proof sketch.
 3. *int32.* An accumulator holds the low 32 bits of its term. Sums and products of terms respect
    that. Where another operation follows (a shift, a clamp), the term must lie within int32, which
    its range shows (a middle and a radius, computed beside it), or it becomes a leaf: its own low 32
-   bits. Wrapping is therefore part of the theorem; `Proof.overflow` names the first
-   instruction whose sums could wrap, if there is one.
+   bits. Wrapping is therefore part of the theorem.
 4. *Fields.* Expressions are not compared but evaluated at a random point: variables are random
    elements, but zero, of pairs of prime fields, and leaves are hashes of the elements below them,
    modelled as random functions of all their residues. Equal expressions have equal values. Two

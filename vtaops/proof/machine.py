@@ -30,6 +30,7 @@ from vtaops.proof.sums import LONGEST
 from vtaops.proof.terms import (
     BYTE,
     NOTHING,
+    RANGES,
     WORD,
     Fields,
     Floats,
@@ -60,13 +61,6 @@ class TermMachine:
         The fields.
     images : dict of str to ndarray or Terms
         Packed images that the host writes to the buffers.
-
-    Attributes
-    ----------
-    overflow : int or None
-        The first instruction whose sums or products could exceed int32.
-    products : int
-        Number of products of tiles.
     """
 
     def __init__(
@@ -77,8 +71,6 @@ class TermMachine:
     ) -> None:
         self.names, self.fields, self.config = names, fields, names.config
         self._images = images
-        self.overflow: int | None = None
-        self.products = 0
         self._contents: list[Terms | Numbers | None] = []
         self._sets: dict[int, tuple[int, Keys]] = {}
         """Of groups of maxima (1) or minima (-1): the keys of their members."""
@@ -150,8 +142,7 @@ class TermMachine:
         value = np.empty((planes, len(names), size))
         _proof.gather([t.value.reshape(planes, -1, size) for t in terms], which, rows, value)
         middle, radius, shift, low, high = (
-            _merged([getattr(part, name) for part in terms], which, rows, shape)
-            for name in ("middle", "radius", "shift", "low", "high")
+            _merged([getattr(part, name) for part in terms], which, rows, shape) for name in RANGES
         )
         value = value.reshape(planes, len(names), *shape)
         degree = max(part.degree for part in terms)
@@ -208,8 +199,7 @@ class TermMachine:
             case ("sum",):
                 made = self._sums(numbers)
             case _:
-                operands = self.names.steps.operands_of(numbers)
-                made = self._operation(what, numbers, operands)
+                made = self._operation(what, self.names.steps.operands_of(numbers))
         tiles = made.value.shape[1]
 
         def spread(part: Any) -> Any:
@@ -217,34 +207,18 @@ class TermMachine:
             fits = part.ndim == 0 or part.shape[:1] == (tiles,)
             return part if fits else np.broadcast_to(part, made.shape)
 
-        middle, radius, shift, low, high = map(
-            spread, (made.middle, made.radius, made.shift, made.low, made.high)
-        )
-        return Terms(made.value, middle, radius, shift, low, high, made.degree)
+        return made.ranged(spread)
 
-    def _operation(self, what: Operation, numbers: Ints, operands: list[Ints]) -> Any:
+    def _operation(self, what: Operation, operands: list[Ints]) -> Any:
         match what:
             case "cast", part, nbytes, scalar:
                 return self._cast(operands[0], part, nbytes, scalar)
             case "extremum", sign:
                 return self._extremum(sign, operands)
             case "post", post:
-                return self._post(post, numbers, *operands)
-        made = self._alu(
-            what[1], what[2], *(self._terms(o, self.config.acc.shape) for o in operands)
-        )
-        if what[1].wraps:
-            self._note_overflow(made, numbers)
-        return made
-
-    def _note_overflow(self, terms: Terms, numbers: Ints) -> None:
-        wraps = ~terms.fits & (terms.shift == 0)
-        if not wraps.any():
-            return
-        tiles: Any = np.broadcast_to(wraps, terms.shape).reshape(terms.shape[0], -1).any(axis=1)
-        steps = self.names.steps
-        earliest = steps.instruction[numbers].repeat(steps.count[numbers])[tiles].min()
-        self.overflow = int(earliest if self.overflow is None else min(earliest, self.overflow))
+                return self._post(post, *operands)
+        _, op, imm = what
+        return self._alu(op, imm, *(self._terms(o, self.config.acc.shape) for o in operands))
 
     def _given(self, buffer: Any, nbytes: int, scalar: float) -> Terms | Numbers:
         """Return a host-written buffer's elements, each split into scalars of `scalar` bytes."""
@@ -309,22 +283,17 @@ class TermMachine:
             members[:, : own.shape[1], chosen] = own
         return members, terms
 
-    def _post(
-        self, post: Post, numbers: Ints, acc: Ints, bias: Ints, scale: Ints, table: Ints
-    ) -> Terms:
+    def _post(self, post: Post, acc: Ints, bias: Ints, scale: Ints, table: Ints) -> Terms:
         x, row = self._terms(acc, self.config.acc.shape), self.config.post.shape
         if not post.enable:
             return self.fields.byte(x)
         multiplier: Any = post.multiplier
         shift: Any = post.shift
         if post.use_scale:
-            scales = self._numbers(scale, row)
-            if scales is None:
-                multiplier, shift = self._terms(scale, row), 0
-            else:
-                multiplier, shift = scales & 0xFFFF, scales >> 16 & 0x3F
-            if post.fine:
-                multiplier, shift = self._terms(scale, row), -post.fine
+            words = self._terms(scale, row) if post.fine else self._content(scale, row)
+            multiplier, shift = words, -post.fine
+            if not isinstance(words, Terms):
+                multiplier, shift = words & 0xFFFF, words >> 16 & 0x3F
         x = self.fields.requantized(
             x,
             multiplier,
@@ -332,12 +301,11 @@ class TermMachine:
             post.zero_point,
             (post.low, post.high),
             bool(post.round_half),
-            self._bias(bias, row) if post.use_bias else None,
-            lambda sums: self._note_overflow(sums, numbers),
+            self._content(bias, row) if post.use_bias else None,
         )
         return self._mapped(x, table) if post.use_table else x
 
-    def _bias(self, names: Ints, shape: tuple[int, ...]) -> Terms | Numbers:
+    def _content(self, names: Ints, shape: tuple[int, ...]) -> Terms | Numbers:
         numbers = self._numbers(names, shape)
         return self._terms(names, shape) if numbers is None else numbers
 
@@ -357,7 +325,6 @@ class TermMachine:
     def _sums(self, numbers: Ints) -> Terms:
         """Return sums of products; those of the same inputs and weights are matrix products."""
         products = self.names.products_of(numbers)
-        self.products += len(products[0])
         used = distinct(products[1])
         self._place[used] = np.arange(len(used))
         count, shape = int(self.names.steps.count[numbers].sum()), self.config.acc.shape
@@ -380,7 +347,6 @@ class TermMachine:
         (base,) = self.names.steps.operands_of(numbers)
         if base.any():
             terms = self.fields.sum(self._terms(base, self.config.acc.shape), terms)
-        self._note_overflow(terms, numbers)
         return terms
 
     def _weights(self, codes: Ints) -> Floats:

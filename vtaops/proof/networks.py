@@ -68,11 +68,10 @@ class Inputs:
         plus = None if bias is None else along(axis, rank, bias)
         if isinstance(scaling, TfliteRequantization):
             raise Unknown(f"a scale that rounds {scaling.rounds} has no meaning on terms")
-        factor, shift = (along(axis, rank, part) for part in (scaling.multiplier, scaling.shift))
+        factor: Any = along(axis, rank, scaling.multiplier)
+        shift: Any = along(axis, rank, scaling.shift)
         if isinstance(scaling, FineRequantization):
-            words = fields.numbers(along(axis, rank, scaling.words))
-            zero, clip = scaling.zero_point, scaling.clip
-            return fields.requantized(sums, words, -scaling.fine, zero, clip, bias=plus)
+            factor, shift = fields.numbers(along(axis, rank, scaling.words)), -scaling.fine
         zero, clip = scaling.zero_point, scaling.clip
         return fields.requantized(sums, factor, shift, zero, clip, bias=plus)
 

@@ -85,15 +85,18 @@ def _with_residual(op: SumOfProducts, fields: Fields, x: Terms, given: Given) ->
 
 @_result.register
 def _result_of_uniform(op: UniformlyScaled, fields: Fields, x: Terms, given: Given) -> Terms:
+    x = _plus(fields, x, op.constant)
     if not op.multiplier:
         shift = _division(op)[1] if isinstance(op, AvgPool2d) else op.shift
-        x = fields.sum(x, fields.numbers(op.constant)) if op.constant else x
         return _clipped(op, fields, _shifted(fields, x, shift, op.rounding))
-    x = fields.sum(x, fields.numbers(op.constant))
     if op.fine:
         word = fine_scale(op.multiplier, op.shift, op.nudge)
         return _requantized(op, fields, x, fields.numbers(word), -op.fine)
     return _requantized(op, fields, x, op.multiplier, op.shift)
+
+
+def _plus(fields: Fields, x: Terms, constant: int) -> Terms:
+    return fields.sum(x, fields.numbers(constant)) if constant else x
 
 
 def _by_channel(op: Operator, vector: Terms) -> Terms:
@@ -186,10 +189,7 @@ def _sums_of_elementwise(op: Elementwise, fields: Fields, given: Given) -> Terms
     if op.function == "identity":
         return x
     y = fields.times(given["other"], op.other_scale)
-    x, y = (
-        fields.sum(value, fields.numbers(constant)) if constant else value
-        for value, constant in ((x, op.data_offset), (y, op.other_offset))
-    )
+    x, y = _plus(fields, x, op.data_offset), _plus(fields, y, op.other_offset)
     combine: dict[str, Callable[[Terms, Terms], Terms]] = {
         "add": fields.sum,
         "sub": lambda a, b: fields.sum(a, fields.times(b, -1)),
@@ -210,7 +210,7 @@ def _sums_of_avg_pool2d(op: AvgPool2d, fields: Fields, given: Given) -> Terms:
     total = window_sums(fields, given["data"], op.window)
     if op.multiplier:
         return total
-    return fields.sum(fields.times(total, _division(op)[0]), fields.numbers(op.offset))
+    return _plus(fields, fields.times(total, _division(op)[0]), op.offset)
 
 
 def _division(op: AvgPool2d) -> tuple[int, int]:

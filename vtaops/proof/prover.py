@@ -36,7 +36,6 @@ def prove(
     *,
     against: Any = None,
     capabilities: Capabilities | str | None = None,
-    rounds: int | None = None,
     seed: int | None = None,
 ) -> Proof:
     """Prove that a program or a network computes what it declares, for every input.
@@ -50,10 +49,6 @@ def prove(
         whose arguments must be those of the operator, in its order.
     capabilities : Capabilities or str, optional
         What the device of a program can execute, for its verification; by default everything.
-    rounds : int, optional
-        Pairs of prime fields, 1 to 3; each multiplies the probability of error. It is one for a
-        program whose definition has no nested leaves, and two if that shows a difference or for all
-        others, for an error below 2**-54.
     seed : int, optional
         Seed of the random numbers; by default they come from the operating system.
 
@@ -65,36 +60,31 @@ def prove(
     VerificationError
         If a program is not safe and deterministic.
     ProgramError
-        If `subject` is neither a Program nor a Model, `rounds` not 1 to 3, or `seed` negative.
+        If `subject` is neither a Program nor a Model, or `seed` is negative.
     """
-    if not isinstance(subject, Program | CompiledNetwork) or rounds not in (None, 1, 2, 3):
-        raise ProgramError(
-            f"prove takes a Program or a Model, and 1 to 3 rounds; not {subject!r} and "
-            f"rounds={rounds!r}"
-        )
+    if not isinstance(subject, Program | CompiledNetwork):
+        raise ProgramError(f"prove takes a Program or a Model; not {subject!r}")
     if isinstance(seed, int) and seed < 0:
         raise ProgramError(f"seed is {seed}; it must be at least 0")
     begin = time.process_time()
     if isinstance(subject, Program):
         subject.verify(capabilities)
-        return _joined([proven(operator_task(subject, against), rounds, seed)], 0, begin)
+        return _joined([proven(operator_task(subject, against), seed)], 0, begin)
     if against is not None or capabilities is not None:
         raise ProgramError(
             "a Model is proven against its own graph, for its own capabilities; against and "
             "capabilities must be None"
         )
-    return _of_network(subject, rounds, seed, begin)
+    return _of_network(subject, seed, begin)
 
 
 @one_thread()
 @collection_paused()
-def _of_network(
-    network: CompiledNetwork, rounds: int | None, seed: int | None, begin: float
-) -> Proof:
+def _of_network(network: CompiledNetwork, seed: int | None, begin: float) -> Proof:
     """Return the proof of all launches of a network."""
     network.verify()
     keep_freed_memory()
-    proofs = [proven(launch_task(network.graph, r), rounds, seed) for r in network.regions]
+    proofs = [proven(launch_task(network.graph, r), seed) for r in network.regions]
     return_memory()
     hosts = sum(len(stage.nodes) for stage in network.stages if not isinstance(stage, Region))
     return _joined(proofs, hosts, begin)
@@ -108,28 +98,23 @@ def _joined(found: list[Proof], hosts: int, begin: float) -> Proof:
     return Proof(
         claims=claims,
         unproven=sum((part.unproven for part in found), ()),
-        products=sum(part.products for part in found),
         leaves=sum(part.leaves for part in found),
         primes=sum((part.primes for part in found), ()),
         error=min(1.0, sum(part.error for part in found)),
-        overflow=next(filter(None, (part.overflow for part in found)), ""),
         seconds=time.process_time() - begin,
         certificate={"checker": CHECKER, "parts": [dict(part.certificate) for part in found]},
     )
 
 
-def proven(
-    task: ProofTask,
-    rounds: int | None,
-    seed: int | None,
-    spent: float = 0.0,
-) -> Proof:
+def proven(task: ProofTask, seed: int | None = None, pairs: int = 0, spent: float = 0.0) -> Proof:
     """Return the proof of one program, which must verify.
 
-    `spent` is the probability of error of earlier attempts. Raises NotEquivalent.
+    Pairs of fields multiply the probability of error. By default it is one for a definition without
+    nested leaves, and two for others, for an error below 2**-54. `spent` is the probability of
+    error of earlier attempts. Raises NotEquivalent.
     """
     begin = time.process_time()
-    fields = Fields(seed, rounds or (1 if task.linear else 2))
+    fields = Fields(seed, pairs or (1 if task.linear else 2))
     try:
         machine, wanted = _executed(task, fields)
     except Unknown as reason:
@@ -141,8 +126,8 @@ def proven(
             break
     else:
         return _accepted(task, machine, ", ".join(wanted), error, begin)
-    if rounds is None and task.linear:  # two pairs of fields identify constants
-        return proven(task, 2, seed, error)
+    if not pairs and task.linear:  # two pairs of fields identify constants
+        return proven(task, seed, 2, error)
     raise _refutation(task, result, differs, machine)
 
 
@@ -156,15 +141,13 @@ def _accepted(
     task: ProofTask, machine: TermMachine, results: str, error: float, begin: float
 ) -> Proof:
     """Return the proof of a program whose results are those of its definition."""
-    program, fields, first = task.program, machine.fields, machine.overflow
+    program, fields = task.program, machine.fields
     parts = program.config.fingerprint, program.instructions, program.relocations
     return Proof(
         claims=(f"{task.name}: {results} equals its definition for every input{task.remark}",),
-        products=machine.products * program.config.batch * program.config.wgt.lanes,
         leaves=fields.hashed,
         primes=fields.primes,
         error=error,
-        overflow="" if first is None else f"instruction {first} of {task.name}",
         seconds=time.process_time() - begin,
         certificate={
             "program": _digest((*parts, program.micro_ops, program.buffers)),

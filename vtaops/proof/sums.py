@@ -54,28 +54,23 @@ def convolve_transposed(
     Pixel i adds to result ``i * stride + tap * dilation - padding``. Result r is therefore the sum
     over taps of the zero-stuffed image's pixels at ``r + padding - tap * dilation``.
     """
-    (height, width), (top, left, *_) = x.shape[2:], window.padding
-    kernel, strides, dilation = window.kernel, window.strides, window.dilation
-    before = [(k - 1) * d for k, d in zip(kernel, dilation, strict=True)]
-    reach = window.reach(height, width)
-    canvas = [
-        b + max(far, side + extent)
-        for b, far, side, extent in zip(before, reach, (top, left), size, strict=True)
-    ]
-    pixels: Any = tuple(
-        slice(b, b + (count - 1) * s + 1, s)
-        for b, count, s in zip(before, (height, width), strides, strict=True)
+
+    def axis(
+        taps: int, stride: int, gap: int, pixels: int, side: int, extent: int
+    ) -> tuple[int, slice, list[slice]]:
+        """Return the length of a canvas, its pixels, and what each tap reads for all results."""
+        before, far = (taps - 1) * gap, (pixels - 1) * stride + 1
+        starts = range(before + side, side - 1, -gap)
+        places = [slice(start, start + extent) for start in starts]
+        return before + max(far, side + extent), slice(before, before + far, stride), places
+
+    (height, rows, down), (width, columns, across) = map(
+        axis, window.kernel, window.strides, window.dilation, x.shape[2:], window.padding, size
     )
-    image, inside = np.zeros((*x.value.shape[:3], *canvas)), np.zeros(canvas)
-    image[..., pixels[0], pixels[1]] = x.value
-    inside[pixels] = 1
-    taps = []
-    for tap in np.ndindex(*kernel):
-        starts = [
-            b + side - t * d
-            for b, side, t, d in zip(before, (top, left), tap, dilation, strict=True)
-        ]
-        taps.append((..., *(slice(s, s + e) for s, e in zip(starts, size, strict=True))))
+    image, inside = np.zeros((*x.value.shape[:3], height, width)), np.zeros((height, width))
+    image[..., rows, columns] = x.value
+    inside[rows, columns] = 1
+    taps = [(..., first, second) for first in down for second in across]
 
     def turned(part: npt.NDArray[Any]) -> npt.NDArray[Any]:
         kernels: npt.NDArray[Any] = part.reshape(groups, -1, *part.shape[1:]).swapaxes(1, 2)

@@ -55,6 +55,10 @@ LONGEST_PRODUCT = 256
 """Number of products of halved residues whose sum is exact in float64."""
 
 
+RANGES = "middle", "radius", "shift", "low", "high"
+"""What terms have beside residues."""
+
+
 @dataclass(frozen=True, eq=False)
 class Terms:
     """An array of terms.
@@ -117,9 +121,11 @@ class Terms:
         def part(values: Any) -> Any:
             return values.take(rows, axis=0) if np.ndim(values) else values
 
-        names = "middle", "radius", "shift", "low", "high"
-        ranges = {name: part(getattr(self, name)) for name in names}
-        return replace(self, value=self.value.take(rows, axis=1), **ranges)
+        return replace(self.ranged(part), value=self.value.take(rows, axis=1))
+
+    def ranged(self, how: Callable[[Any], Any]) -> Terms:
+        """Return the terms after a function of the arrays of ranges, shifts and clamps."""
+        return replace(self, **{name: how(getattr(self, name)) for name in RANGES})
 
     def spread(self, shape: tuple[int, ...]) -> Terms:
         """Return plain terms broadcast to a shape."""
@@ -440,12 +446,10 @@ class Fields:
         clip: tuple[float, float],
         rounds: bool = True,
         bias: Terms | npt.NDArray[Any] | None = None,
-        check: Callable[[Terms], None] = lambda sums: None,
     ) -> Terms:
         """Return the int8 ``clip(((sum * multiplier + half) >> shift) + zero_point)``, exactly.
 
-        The sum is int32: `x`, plus a bias that broadcasts to it, terms or numbers; `check` sees it
-        if it may wrap.
+        The sum is int32: `x`, plus a bias that broadcasts to it, terms or numbers.
         Multipliers of 16 bits and shifts 0..47 are numbers that broadcast; half is half a step of
         the result if it rounds. Alternatively, the multiplier is terms that contain both, and there
         is no shift; for fine scales it contains the kind, -1..-3. If no int32 gives a product of
@@ -459,7 +463,6 @@ class Fields:
                 return made
         if bias is not None:
             x = self.sum(x, bias if isinstance(bias, Terms) else self.numbers(bias))
-            check(x)
         if scale is None:
             x = self.fitting(x)
             value = self.of(("scale", rounds, -shift), x, multiplier.spread(x.shape))

@@ -8,17 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from vtaops.base.shapes import Flags, ceil_div
 from vtaops.hardware.performance import TsimPerformance
-from vtaops.machine.isa import Store, Unit
-from vtaops.program import MICRO_OPS, NO_BUFFER, Program, Statistics
+from vtaops.machine.isa import Unit
+from vtaops.program import Program, Role, Statistics
 from vtaops.program.statistics import MEANING
 from vtaops.program.timing import WAITS, Timeline
-from vtaops.program.traffic import transfers
 from vtaops.report.style import list_table
 
 
@@ -63,28 +60,9 @@ def statistics_data(
 
 
 def compulsory_nbytes(program: Program) -> int:
-    """Return the bytes that no schedule with the same accesses can avoid.
-
-    Every DRAM byte that the program reads, and every byte that it writes, counted once: the port
-    traffic with unlimited scratchpads. Includes micro-ops.
-    """
-    sizes = {MICRO_OPS: program.micro_ops.nbytes}
-    sizes |= {index: buffer.nbytes for index, buffer in enumerate(program.buffers)}
-    total = 0
-    touched: dict[tuple[int, bool], Flags] = {}
-    for transfer in transfers(program):
-        if transfer.buffer == NO_BUFFER:  # an absolute address: not comparable
-            total += transfer.nbytes
-            continue
-        key = transfer.buffer, isinstance(transfer.instruction, Store)
-        if key not in touched:
-            touched[key] = np.zeros(ceil_div(sizes[transfer.buffer], _WORD_BYTES), bool)
-        row = np.arange(transfer.row_nbytes // _WORD_BYTES)
-        touched[key][(transfer.row_start // _WORD_BYTES)[:, None] + row] = True
-    return total + _WORD_BYTES * sum(int(words.sum()) for words in touched.values())
-
-
-_WORD_BYTES = 4  # divides the size of every DRAM element
+    """Return the bytes of micro-ops, arguments and constants: what must move once."""
+    own = (b.nbytes for b in program.buffers if b.role is not Role.SCRATCH)
+    return program.micro_ops.nbytes + sum(own)
 
 
 def performance_table(performance: TsimPerformance, title: str) -> Table:
@@ -101,7 +79,7 @@ _MEANINGS = {
     "milliseconds": "without the host",
     "gemm_utilization": "part of the cycles that form a tile product",
     "dram_nbytes": "bytes to and from DRAM in all",
-    "dram_nbytes_minimum": "every byte in use, moved once",
+    "dram_nbytes_minimum": "arguments, constants and micro-ops, moved once",
     "macs": "multiply-adds of the operator",
     "macs_performed": "multiply-adds in tile products",
     "macs_per_dram_byte": "multiply-adds for each byte of DRAM traffic",

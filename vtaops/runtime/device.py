@@ -9,7 +9,7 @@ constants, micro-ops and instructions; for each run `write` for the inputs, `lau
 for the outputs; finally `free` for all buffers. Written data stay until their buffer is freed. A
 device that has lost them (a restarted board) raises `BufferLost`, and the program is loaded again.
 
-Two more methods are used where a device has them: ``write_at(buffer, offset, data)``; and
+Two more methods are used where a device has them: ``write_at(buffer, offset, data)``, and
 `ConfiguredDevice.relaunch`, if it knows whether its scratchpads still hold what a launch left.
 """
 

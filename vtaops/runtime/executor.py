@@ -18,7 +18,7 @@ from vtaops.base.forks import ForkLock
 from vtaops.base.shapes import Array, Bytes, Words
 from vtaops.machine.config import MICRO_OP_BYTES, Memory
 from vtaops.machine.isa import Encoding, Load, Store, rows_of
-from vtaops.program.program import NO_BUFFER, Buffer, Program, Role
+from vtaops.program.program import Buffer, Program, Role
 from vtaops.runtime.arguments import as_bytes
 from vtaops.runtime.device import (
     Closing,
@@ -61,25 +61,17 @@ def relocate(program: Program, addresses: list[int], micro_op_address: int) -> W
     """
     words: Words = program.instructions.copy()
     table = np.array([*addresses, micro_op_address, 0], dtype=np.int64)  # [-2], [-1]: no buffer
-    base_bytes = table[program.relocations]
     encoding = Encoding.of(program.config)
-    for cls in (Load, Store):
-        rows = rows_of(words, cls)
-        rows = rows[program.relocations[rows] != NO_BUFFER]
-        if not rows.size:
-            continue
-        columns = encoding.columns(words[rows], cls)
-        unit = np.array([program.config.dram_element_bytes(m) for m in Memory], dtype=np.int64)
-        element_bytes = unit[columns["memory"]]
-        if (base_bytes[rows] % element_bytes).any():
-            raise DeviceError("a buffer address is not a multiple of the element size")
-        dram_base = columns["dram_base"] + base_bytes[rows] // element_bytes
-        slot = next(s for s in encoding.slots[cls] if s.name == "dram_base")
-        if (dram_base >= 1 << slot.width).any():
-            raise DeviceError("a buffer lies beyond the 32-bit element address of the ISA")
-        mask = np.uint64(((1 << slot.width) - 1) << slot.offset)
-        shifted = dram_base.astype(np.uint64) << np.uint64(slot.offset)
-        words[rows, 0] = (words[rows, 0] & ~mask) | shifted
+    rows = np.concatenate([rows_of(words, cls) for cls in (Load, Store)])
+    columns = encoding.columns(words[rows], Load)  # a STORE has its fields at the same places
+    unit = np.array([program.config.dram_element_bytes(m) for m in Memory], dtype=np.int64)
+    moved, rest = np.divmod(table[program.relocations[rows]], unit[columns["memory"]])
+    if rest.any():
+        raise DeviceError("a buffer address is not a multiple of the element size")
+    slot = next(s for s in encoding.slots[Load] if s.name == "dram_base")
+    if (columns["dram_base"] + moved >= 1 << slot.width).any():
+        raise DeviceError("a buffer lies beyond the 32-bit element address of the ISA")
+    words[rows, 0] += moved.astype(np.uint64) << np.uint64(slot.offset)
     return words
 
 
@@ -315,6 +307,15 @@ class LoadedProgram(Closing):
         except DeviceError:
             self._free()
             raise
+
+    def _write(self, buffer: Buffer, image: Array) -> None:
+        """Write an argument; of a parameter only what the device does not have."""
+        name, constant = buffer.name, buffer.role is Role.PARAMETER
+        there = self._parameters.pop(name, None)
+        if there is None or not np.array_equal(image, there):
+            self.device.write(self._buffers[name], image)
+        if constant:
+            self._parameters[name] = image
 
     def close(self) -> None:
         """Free the device memory; calling it again does nothing."""

@@ -44,6 +44,8 @@ from vtaops.runtime.wire import (
 DEFAULT_TIMEOUT = 10.0
 """Time limit of one message in seconds; a launch gets its own timeout in addition."""
 
+_PROGRAM_SECONDS = 60.0
+
 _Counters = TypeVar("_Counters", Statistics, TsimPerformance)
 
 
@@ -191,7 +193,7 @@ class RemoteDevice(ConfiguredDevice):
         answer, _ = self._request("info")
         return {name: value for name, value in answer.items() if name != "id"}
 
-    def program(self, bitstream: bytes, register_map: str, *, timeout: float = 60.0) -> None:
+    def program(self, bitstream: bytes, register_map: str) -> None:
         """Program the logic of the board.
 
         Parameters
@@ -200,8 +202,6 @@ class RemoteDevice(ConfiguredDevice):
             A ``.bit`` file.
         register_map : str
             Its design: "hls" or "rtl".
-        timeout : float
-            Time limit of the programming in seconds.
 
         Raises
         ------
@@ -215,7 +215,7 @@ class RemoteDevice(ConfiguredDevice):
                 self._request("upload", bitstream[chunk])
             self._request(
                 "program",
-                seconds=timeout,
+                seconds=_PROGRAM_SECONDS,
                 sha256=hashlib.sha256(bitstream).hexdigest(),
                 fingerprint=self._config.fingerprint,
                 register_map=register_map,

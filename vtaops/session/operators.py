@@ -15,7 +15,7 @@ from typing import Any
 import numpy.typing as npt
 
 from vtaops.base.names import checked_call
-from vtaops.base.shapes import Int8Array, Padding, Pair, Sides, require_at_least
+from vtaops.base.shapes import Int8Array, Padding, Pair, Sides
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops import (
     AvgPool2d,
@@ -28,18 +28,10 @@ from vtaops.ops import (
     Operator,
 )
 from vtaops.ops.arguments import Arguments, int8_array
-from vtaops.ops.base import plain
 from vtaops.ops.epilogue import Rounding
-from vtaops.schedule import Tiling
 
 Clip = tuple[int, int] | None
 """Bounds of a result; None stores the low 8 bits."""
-
-
-def _bits(bits: int) -> int:
-    bits = plain(bits)
-    require_at_least(0, bits=bits)
-    return bits
 
 
 class OperatorMethods(ABC):
@@ -58,7 +50,7 @@ class OperatorMethods(ABC):
         """The configuration that operators are compiled for."""
 
     @abstractmethod
-    def run(self, op: Operator, *arrays: npt.ArrayLike, tiling: Tiling | None = None) -> Int8Array:
+    def run(self, op: Operator, *arrays: npt.ArrayLike) -> Int8Array:
         """Run an operator description on arrays."""
 
     def _run(
@@ -68,10 +60,10 @@ class OperatorMethods(ABC):
 
         The columns of a first layer are folded if that is shorter.
         """
-        op, arrays = of(**{name: given[name] for name in given if name not in ("self", "tiling")})
-        if isinstance(op, Conv2d) and given["tiling"] is None:
-            op = op.folded_if_shorter(self.config)
-        return self.run(op, *arrays, tiling=given["tiling"])
+        op, arrays = of(**{name: given[name] for name in given if name != "self"})
+        return self.run(
+            op.folded_if_shorter(self.config) if isinstance(op, Conv2d) else op, *arrays
+        )
 
     # -------------------------------------------------------- convolutions and products
 
@@ -94,11 +86,12 @@ class OperatorMethods(ABC):
         residual_shift: int = 0,
         residual_clip: Clip = None,
         scales: npt.ArrayLike | None = None,
-        fine: int = 0,
         zero_point: int = 0,
-        tiling: Tiling | None = None,
     ) -> Int8Array:
         """Convolve: ``int8(clip((conv(data, kernel) + bias) >> shift))``.
+
+        A first layer of few channels uses the columns of its kernel as channels
+        (``Conv2d.fold_columns``).
 
         Parameters
         ----------
@@ -130,15 +123,8 @@ class OperatorMethods(ABC):
             Fixed-point scales, ``multiplier | shift << 16`` with unsigned 16-bit multipliers and
             shifts 0..47, that requantize the sums, rounding half up; `shift` must be 0. Needs
             hardware with the extension ``post``.
-        fine : int
-            1..3 for fine scales with that base (`vtaops.base.fixed_point`). Needs hardware with the
-            extension ``exact``.
         zero_point : int
             With scales: added to the result before the clip.
-        tiling : Tiling, optional
-            Tiling of the operator; by default the best by a bound on cycles. Without one, a first
-            layer of few channels uses the columns of its kernel as channels
-            (``Conv2d.fold_columns``).
 
         Returns
         -------
@@ -170,7 +156,6 @@ class OperatorMethods(ABC):
         shift: int = 8,
         clip: Clip = (-128, 127),
         rounding: Rounding = "truncate",
-        tiling: Tiling | None = None,
     ) -> Int8Array:
         """Convolve every channel with its own filters, by products with diagonal weight tiles.
 
@@ -180,7 +165,7 @@ class OperatorMethods(ABC):
             Input images.
         kernel : int8 array, shape (C * M, 1, KH, KW)
             M filters per channel; output channel ``c * M + m`` is channel c under its m-th filter.
-        strides, padding, dilation, bias, shift, clip, rounding, tiling
+        strides, padding, dilation, bias, shift, clip, rounding
             As for `conv2d`.
 
         Returns
@@ -204,9 +189,7 @@ class OperatorMethods(ABC):
         clip: Clip = (-128, 127),
         rounding: Rounding = "truncate",
         scales: npt.ArrayLike | None = None,
-        fine: int = 0,
         zero_point: int = 0,
-        tiling: Tiling | None = None,
     ) -> Int8Array:
         """Transposed convolution: every pixel adds its scaled kernel to the output.
 
@@ -222,7 +205,7 @@ class OperatorMethods(ABC):
             Cropped output pixels: one number, (height, width) or (top, left, bottom, right).
         output_padding : int or (int, int)
             Rows and columns added at the bottom and right; less than the stride.
-        bias, shift, clip, rounding, scales, fine, zero_point, tiling
+        bias, shift, clip, rounding, scales, zero_point
             As for `conv2d`.
 
         Returns
@@ -242,9 +225,7 @@ class OperatorMethods(ABC):
         clip: Clip = (-128, 127),
         rounding: Rounding = "truncate",
         scales: npt.ArrayLike | None = None,
-        fine: int = 0,
         zero_point: int = 0,
-        tiling: Tiling | None = None,
     ) -> Int8Array:
         """Multiply matrices: ``int8(clip((data @ weight.T + bias) >> shift))``.
 
@@ -256,7 +237,7 @@ class OperatorMethods(ABC):
             Right operand, transposed.
         bias : int32 array, shape (N,), optional
             Added to the accumulators before the shift.
-        shift, clip, rounding, scales, fine, zero_point, tiling
+        shift, clip, rounding, scales, zero_point
             As for `conv2d`.
 
         Returns
@@ -276,9 +257,7 @@ class OperatorMethods(ABC):
         clip: Clip = (-128, 127),
         rounding: Rounding = "truncate",
         scales: npt.ArrayLike | None = None,
-        fine: int = 0,
         zero_point: int = 0,
-        tiling: Tiling | None = None,
     ) -> Int8Array:
         """Multiply matrices as written: ``int8(clip((data @ other + bias) >> shift))``.
 
@@ -288,7 +267,7 @@ class OperatorMethods(ABC):
             Left operand.
         other : int8 array, shape (K, N)
             Right operand; `gemm` takes it transposed, as dense layers store their weights.
-        bias, shift, clip, rounding, scales, fine, zero_point, tiling
+        bias, shift, clip, rounding, scales, zero_point
             As for `gemm`.
 
         Returns
@@ -308,7 +287,6 @@ class OperatorMethods(ABC):
         shift: int = 8,
         clip: Clip = (-128, 127),
         rounding: Rounding = "truncate",
-        tiling: Tiling | None = None,
     ) -> Int8Array:
         """Multiply pairs of matrices: ``int8(clip((data[b] @ other[b].T) >> shift))``.
 
@@ -318,7 +296,7 @@ class OperatorMethods(ABC):
             Left operands.
         other : int8 array, shape (B, N, K)
             Right operands, transposed.
-        shift, clip, rounding, tiling
+        shift, clip, rounding
             As for `conv2d`.
 
         Returns
@@ -337,7 +315,6 @@ class OperatorMethods(ABC):
         *,
         strides: Pair | None = None,
         padding: Padding = 0,
-        tiling: Tiling | None = None,
     ) -> Int8Array:
         """Return the maximum of each window; padding never wins.
 
@@ -351,8 +328,6 @@ class OperatorMethods(ABC):
             Strides of the window; by default its size.
         padding : int, (int, int) or (int, int, int, int)
             One number, (height, width) or (top, left, bottom, right).
-        tiling : Tiling, optional
-            As for `conv2d`.
 
         Returns
         -------
@@ -370,13 +345,12 @@ class OperatorMethods(ABC):
         padding: Padding = 0,
         rounding: Rounding = "half_up",
         clip: Clip = (-128, 127),
-        tiling: Tiling | None = None,
     ) -> Int8Array:
         """Return the mean of each window in fixed point; see `AvgPool2d` for its rounding.
 
         Parameters
         ----------
-        data, kernel, strides, padding, tiling
+        data, kernel, strides, padding
             As for `max_pool2d`.
         rounding : "truncate" or "half_up"
             Rounding of the means.
@@ -396,7 +370,6 @@ class OperatorMethods(ABC):
         *,
         rounding: Rounding = "half_up",
         clip: Clip = (-128, 127),
-        tiling: Tiling | None = None,
     ) -> Int8Array:
         """Return the mean of each channel: `avg_pool2d` with a window as large as the image.
 
@@ -405,7 +378,7 @@ class OperatorMethods(ABC):
         int8 array, shape (N, C, 1, 1)
         """
         window = int8_array("data", data, "NCHW").shape[2:]
-        return self.avg_pool2d(data, window, rounding=rounding, clip=clip, tiling=tiling)
+        return self.avg_pool2d(data, window, rounding=rounding, clip=clip)
 
     # ----------------------------------------------------------------------- elementwise
 
@@ -420,7 +393,6 @@ class OperatorMethods(ABC):
         shift: int = 0,
         clip: Clip = (-128, 127),
         rounding: Rounding = "truncate",
-        tiling: Tiling | None = None,
     ) -> Int8Array:
         """Add: ``int8(clip((data * scale + other * other_scale) >> shift))``.
 
@@ -436,8 +408,6 @@ class OperatorMethods(ABC):
             Bounds of the result within int8; None stores the low 8 bits.
         rounding : "truncate" or "half_up"
             Rounding of a right shift.
-        tiling : Tiling, optional
-            ``h`` counts the tiles of a piece; ``oc`` and ``ic`` are one block.
 
         Returns
         -------
@@ -456,7 +426,6 @@ class OperatorMethods(ABC):
         shift: int = 0,
         clip: Clip = (-128, 127),
         rounding: Rounding = "truncate",
-        tiling: Tiling | None = None,
     ) -> Int8Array:
         """Subtract: ``int8(clip((data * scale - other * other_scale) >> shift))``; as `add`."""
         return self._run(partial(Elementwise.of, "sub"), locals())
@@ -470,22 +439,17 @@ class OperatorMethods(ABC):
         shift: int = 0,
         clip: Clip = (-128, 127),
         rounding: Rounding = "truncate",
-        tiling: Tiling | None = None,
     ) -> Int8Array:
         """Multiply elements: ``int8(clip((data * other) >> shift))``; as `add`; needs MUL."""
         return self._run(partial(Elementwise.of, "multiply"), locals())
 
     @checked_call
-    def minimum(
-        self, data: npt.ArrayLike, other: npt.ArrayLike, *, tiling: Tiling | None = None
-    ) -> Int8Array:
+    def minimum(self, data: npt.ArrayLike, other: npt.ArrayLike) -> Int8Array:
         """Return the elementwise minimum; as `add`."""
         return self._run(partial(Elementwise.of, "minimum", clip=None), locals())
 
     @checked_call
-    def maximum(
-        self, data: npt.ArrayLike, other: npt.ArrayLike, *, tiling: Tiling | None = None
-    ) -> Int8Array:
+    def maximum(self, data: npt.ArrayLike, other: npt.ArrayLike) -> Int8Array:
         """Return the elementwise maximum; as `add`."""
         return self._run(partial(Elementwise.of, "maximum", clip=None), locals())
 
@@ -498,45 +462,16 @@ class OperatorMethods(ABC):
         scale: int = 1,
         shift: int = 0,
         clip: Clip = (-128, 127),
-        tiling: Tiling | None = None,
     ) -> Int8Array:
         """Rescale: ``int8(clip((data * scale) >> shift))``; as `add`, for one tensor."""
         return self._run(partial(Elementwise.of, "identity"), locals())
 
     @checked_call
-    def relu(self, data: npt.ArrayLike, *, tiling: Tiling | None = None) -> Int8Array:
+    def relu(self, data: npt.ArrayLike) -> Int8Array:
         """Replace negative elements of a tensor of any rank by 0."""
-        return self.clip(data, 0, 127, tiling=tiling)
+        return self.clip(data, 0, 127)
 
     @checked_call
-    def clip(
-        self, data: npt.ArrayLike, low: int, high: int, *, tiling: Tiling | None = None
-    ) -> Int8Array:
+    def clip(self, data: npt.ArrayLike, low: int, high: int) -> Int8Array:
         """Clip the elements of a tensor of any rank to ``low..high``."""
-        return self.requantize(data, rounding="truncate", clip=(low, high), tiling=tiling)
-
-    @checked_call
-    def shift_right(
-        self,
-        data: npt.ArrayLike,
-        bits: int,
-        *,
-        rounding: Rounding = "truncate",
-        tiling: Tiling | None = None,
-    ) -> Int8Array:
-        """Shift the elements of a tensor of any rank right by 0..31 bits, arithmetically."""
-        shift = _bits(bits)
-        return self.requantize(data, rounding=rounding, shift=shift, clip=None, tiling=tiling)
-
-    @checked_call
-    def shift_left(
-        self,
-        data: npt.ArrayLike,
-        bits: int,
-        *,
-        clip: Clip = (-128, 127),
-        tiling: Tiling | None = None,
-    ) -> Int8Array:
-        """Shift the elements of a tensor of any rank left by 0..15 bits, and clip."""
-        shift = -_bits(bits)
-        return self.requantize(data, rounding="truncate", shift=shift, clip=clip, tiling=tiling)
+        return self.requantize(data, rounding="truncate", clip=(low, high))

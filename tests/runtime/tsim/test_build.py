@@ -206,13 +206,12 @@ def test_two_rows_and_a_wide_port_are_translated_at_the_second_attempt(tmp_path)
 
 
 @needs_tools
-def test_a_built_model_is_found_again():
-    started: list[str] = []
+def test_a_built_model_is_found_again(monkeypatch):
     config, parameters = HardwareConfig.load("tiny"), RtlParameters()
-    first = build.build_model(config, parameters, on_start=started.append)
-    started.clear()
-    assert build.build_model(config, parameters, on_start=started.append) == first
-    assert not started
+    first = build.build_model(config, parameters)
+    with monkeypatch.context() as patched:
+        patched.delattr(build, "_verilate")
+        assert build.build_model(config, parameters) == first
     assert build.build_model(config, RtlParameters(port_bytes=64)) != first
 
 
@@ -230,22 +229,21 @@ def test_environments_with_the_same_tools_share_their_models(tmp_path):
 
 
 @needs_tools
-def test_trace_shows_the_chosen_window(tmp_path):
+def test_trace_shows_a_run(tmp_path):
     import numpy as np
     from helpers.program_builder import PROGRAMS
 
     program = PROGRAMS["small_gemm"]()
     arrays = [np.zeros(buffer.shape, buffer.dtype) for buffer in program.inputs]
     file = tmp_path / "wave.vcd"
-    with Tsim("tiny", trace=file, trace_window=(10, 20)) as device:
+    with Tsim("tiny", trace=file) as device:
         program.run(device, *arrays)
     text = file.read_text()
     assert "$var" in text
     assert "gemm_slot" in text
     times = [int(line[1:]) for line in text.splitlines() if line.startswith("#")]
-    assert len(times) == 20
+    assert len(times) > 20
     assert times == sorted(times)
-    assert times[-1] - times[0] == 10 * 10 - 5
 
 
 # -------------------------------------------------------------------------- synthesis

@@ -41,7 +41,11 @@ pytestmark = needs_tools
 @pytest.mark.parametrize(("name", "port_bytes"), MODELS)
 def test_random_serial_programs_equal_the_reference(name, port_bytes):
     for seed in range(6):
-        with Tsim(CONFIGS[name], port_bytes=port_bytes, latency=2 + 20 * (seed % 3)) as device:
+        with Tsim(
+            CONFIGS[name],
+            parameters=RtlParameters(port_bytes=port_bytes),
+            latency=2 + 20 * (seed % 3),
+        ) as device:
             program = RandomProgram(CONFIGS[name], seed)
             program.random_instructions(60)
             run_random(program, program.stream(), device)
@@ -58,7 +62,7 @@ def test_other_multipliers_compute_the_same(extensions, packed, dsp_multipliers)
         program.random_instructions(60)
         with Tsim(config, parameters=parameters) as device:
             cycles = run_random(program, program.stream(), device)
-        with Tsim(config, port_bytes=parameters.port_bytes) as device:
+        with Tsim(config, parameters=parameters) as device:
             assert run_random(program, program.stream(), device) == cycles
 
 
@@ -91,7 +95,9 @@ def test_random_concurrent_programs_equal_the_reference(name, port_bytes):
         program.random_instructions(60)
         cycles = set()
         for jitter in (None, seed, seed + 1):
-            with Tsim(CONFIGS[name], port_bytes=port_bytes, jitter_seed=jitter) as device:
+            with Tsim(
+                CONFIGS[name], parameters=RtlParameters(port_bytes=port_bytes), jitter_seed=jitter
+            ) as device:
                 cycles.add(run_random(program, program.concurrent_stream(), device))
         assert len(cycles) > 1
 
@@ -153,7 +159,10 @@ def test_operators_equal_numpy_and_count_as_fsim(name):
     program = vtaops.compile(op, config)
     arrays = random_arguments(op, np.random.default_rng(2))
     port_bytes = dict(MODELS[:1] + MODELS[2:])[config]
-    with Fsim(config) as fsim, Tsim(config, port_bytes=port_bytes) as tsim:
+    with (
+        Fsim(config) as fsim,
+        Tsim(config, parameters=RtlParameters(port_bytes=port_bytes)) as tsim,
+    ):
         result = program.run(tsim, *arrays)
         np.testing.assert_array_equal(result, evaluate(op, arrays))
         program.run(fsim, *arrays)
@@ -171,7 +180,7 @@ def test_every_family_of_operators_equals_numpy(family, config, seed):
     program = vtaops.compile(op, hardware, random_tiling(rng, op, hardware), capabilities="full")
     arrays = random_arguments(op, np.random.default_rng(seed))
     port_bytes = dict(MODELS[:1] + MODELS[2:])[config]
-    with Tsim(hardware, port_bytes=port_bytes) as device:
+    with Tsim(hardware, parameters=RtlParameters(port_bytes=port_bytes)) as device:
         np.testing.assert_array_equal(program.run(device, *arrays), evaluate(op, arrays))
         assert device.stats() == program.stats()
 

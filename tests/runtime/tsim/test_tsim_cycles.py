@@ -22,6 +22,7 @@ from trials.timing_cases import compare
 from vtaops import HardwareConfig
 from vtaops.board.random_programs import random_inputs, random_program
 from vtaops.hardware.registers import RtlRegisters
+from vtaops.hardware.rtl import RtlParameters
 from vtaops.machine.config import Extension, Memory
 from vtaops.machine.isa import Alu, AluOp, Encoding, Finish, Gemm, Load, Store
 from vtaops.program import Role
@@ -90,7 +91,7 @@ def test_products_of_one_accumulator_share_a_cycle(accumulators, cycles_per_step
 def test_random_programs_take_the_cycles_of_the_model():
     """With all extensions, so that weights of four bits are among what is loaded."""
     config, rng = CONFIGS["extended"], np.random.default_rng(0)
-    with Tsim(config, port_bytes=8, latency=20) as device:
+    with Tsim(config, parameters=RtlParameters(port_bytes=8), latency=20) as device:
         parameters = TimingParameters(port_bytes=8, dram_latency=20)
         for _ in range(6):
             program = random_program(config, rng)
@@ -130,7 +131,7 @@ def test_what_is_read_is_what_was_written_last(kind, stream, count, name, port_b
     """Accumulators by the micro-ops before, and tiles by LOADs: none that is still held."""
     for seed in range(count):
         program = kind(CONFIGS[name], seed)
-        with Tsim(CONFIGS[name], port_bytes=port_bytes) as device:
+        with Tsim(CONFIGS[name], parameters=RtlParameters(port_bytes=port_bytes)) as device:
             run_random(program, stream(program), device)
 
 
@@ -148,7 +149,7 @@ def test_pipelines_of_other_depths(log_batch, log_block, depth):
     )
     assert compute_depth(config) == depth
     program = HazardousProgram(config, 3)
-    with Tsim(config, port_bytes=8) as device:
+    with Tsim(config, parameters=RtlParameters(port_bytes=8)) as device:
         run_random(program, program.stream(), device)
 
 
@@ -180,7 +181,7 @@ def test_the_timing_model_counts_the_micro_ops_that_wait_for_a_mul(tiny):
 
 @pytest.mark.parametrize("bandwidth", [2.0, 5.0, 8.0, 12.0])
 def test_the_timing_model_shares_the_bandwidth_as_the_dram_does(bandwidth):
-    with Tsim("tiny", port_bytes=8, bandwidth=bandwidth) as device:
+    with Tsim("tiny", parameters=RtlParameters(port_bytes=8), bandwidth=bandwidth) as device:
         for build in PROGRAMS.values():
             program = build()
             device.reset_stats()
@@ -207,7 +208,7 @@ def test_short_queues_take_as_long_as_the_timing_model_says(seed):
 @pytest.mark.parametrize("port_bytes", [8, 64])
 def test_loads_use_the_whole_width_of_the_port(port_bytes):
     """Rows that follow each other, and instructions that follow each other, without a gap."""
-    with Tsim("tiny", port_bytes=port_bytes, latency=100) as device:
+    with Tsim("tiny", parameters=RtlParameters(port_bytes=port_bytes), latency=100) as device:
         nbytes = 64 * device.config.wgt.element_bytes
         source = place(device, np.zeros(nbytes, np.uint8))
         base = source.address // device.config.wgt.element_bytes

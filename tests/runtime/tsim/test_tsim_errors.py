@@ -135,12 +135,11 @@ def test_freed_memory_is_found_again(tiny):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"port_bytes": 12}, "port_bytes is 12; it must be 8, 16, 32 or 64"),
         ({"latency": 1}, "latency is 1"),
         ({"bandwidth": 0.0}, "bandwidth is 0.0"),
         ({"jitter_seed": -1}, "jitter_seed is -1"),
-        ({"trace": "wave.txt"}, "must end in .vcd"),
-        ({"port_bytes": 16, "parameters": RtlParameters()}, "give one"),
+        ({"trace": "wave.txt"}, "give one .vcd"),
+        ({"trace": "missing/wave.vcd"}, "give one .vcd"),
     ],
 )
 def test_parameters_are_checked(options, message):
@@ -153,6 +152,7 @@ def test_parameters_are_checked(options, message):
     [
         ({"burst_beats": 12}, "burst_beats is 12"),
         ({"burst_beats": 128, "port_bytes": 64}, "4096 bytes"),
+        ({"port_bytes": 12}, "port_bytes is 12; it must be 8, 16, 32 or 64"),
         ({"load_buffer_beats": 16}, "load_buffer_beats is 16"),
         ({"outstanding": 0}, "outstanding is 0"),
         ({"token_capacity": 0}, "token_capacity is 0"),
@@ -183,7 +183,7 @@ def test_instructions_may_start_anywhere():
     words = [5, 5, 5, *[nop] * 9, encoding.encode(FINISH)]
     image = vtaops.machine.isa.words_to_array(words)
     for port_bytes in (8, 64):
-        with Tsim("tiny", port_bytes=port_bytes) as device:
+        with Tsim("tiny", parameters=RtlParameters(port_bytes=port_bytes)) as device:
             buffer = place(device, image)
             device.launch(buffer.address + 3 * 16, 10, 10.0)
             assert device.performance().instructions == 10

@@ -87,7 +87,7 @@ def certified_cycles(task: KernelTask, answer: Answer) -> tuple[int, dict[str, A
     """
     program = program_of(task, answer)
     program.verify()
-    proof = proven(task.obligation(program), None, None)
+    proof = proven(task.obligation(program))
     proof.require()
     return program.cycles(), {"checker": CHECKER, **proof.certificate}
 

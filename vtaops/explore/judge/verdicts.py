@@ -180,7 +180,7 @@ class Judge:
         different = self._examples.difference(program, SAMPLES)
         if different is not None:
             raise _Different(different)
-        proof = proven(self.task.obligation(program), None, None)
+        proof = proven(self.task.obligation(program))
         proof.require()
         self._proven.add(form)
         return "proven for every input"

@@ -151,7 +151,7 @@ def packed(array: Places, layout: Layout, values: Values, size: int) -> Places:
     if isinstance(view, Patches):
         array = padded(array, view.window).transpose(0, 2, 3, 1)
         array = places(values.in_order(array, size), array.shape).transpose(0, 3, 1, 2)
-        view = replace(view, top=0, left=0, bottom=0, right=0)
+        view = replace(view, window=replace(view.window, padding=(0, 0, 0, 0)))
     return replace(layout, view=view).pack(array)
 
 

@@ -9,15 +9,26 @@ depend on the micro-ops, so the micro-op scratchpad is tracked; other programs s
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from vtaops.base.errors import ProgramError
 from vtaops.base.shapes import Flags, Ints
 from vtaops.machine.accesses import paired, steps
-from vtaops.machine.config import Extension
-from vtaops.machine.isa import Alu, AluOp, Encoding, Gemm, Pool, Unit, rows_of
+from vtaops.machine.config import Extension, Memory
+from vtaops.machine.isa import (
+    Alu,
+    AluOp,
+    Encoding,
+    Gemm,
+    Instruction,
+    Load,
+    LoopInstruction,
+    Pool,
+    Unit,
+)
 from vtaops.program.program import Program
-from vtaops.program.traffic import walk
 
 MOST_STEPS = 1 << 22
 """Maximum micro-ops of one instruction to compare: some passes over the largest memory."""
@@ -40,7 +51,7 @@ def stalled_micro_ops(program: Program) -> tuple[Ints, Ints]:
     """
     stalled, last = np.zeros((2, len(program)), np.int64)
     written = -1  # accumulator of the previous slot's late result
-    for number, i, micro_ops in walk(program) if _has_long_latency(program) else ():
+    for number, i, micro_ops in _walk(program) if _has_long_latency(program) else ():
         if i.unit == Unit.COMPUTE:
             before, written = written, -1
             if isinstance(i, Gemm | Alu | Pool) and i.iterations:
@@ -85,7 +96,7 @@ def paired_micro_ops(program: Program) -> tuple[Ints, Ints]:
     Also return `_last` of its pairs that take two steps.
     """
     joins, last = np.zeros((2, len(program)), np.int64)
-    for number, i, micro_ops in walk(program) if program.config.has(Extension.PAIRS) else ():
+    for number, i, micro_ops in _walk(program) if program.config.has(Extension.PAIRS) else ():
         if isinstance(i, Gemm) and i.iterations:
             shared = paired(program.config, i, micro_ops)
             times = i.iterations // len(shared)
@@ -105,6 +116,24 @@ def _last(waits: Flags) -> int:
 
 
 def _has_long_latency(program: Program) -> bool:
-    words = program.instructions[rows_of(program.instructions, Alu)]
-    operations = Encoding.of(program.config).columns(words, Alu)["alu_op"]
-    return bool(np.isin(operations, [op for op in AluOp if op.long_latency]).any())
+    _, f = Encoding.of(program.config).of_class(program.instructions, Alu)
+    return bool(np.isin(f["alu_op"], [op for op in AluOp if op.long_latency]).any())
+
+
+def _walk(program: Program) -> Iterator[tuple[int, Instruction, Ints]]:
+    """Yield (index, instruction, micro-ops) for each instruction.
+
+    Micro-ops are rows (dst, src, wgt) as left in the micro-op memory by previous LOADs; those never
+    loaded are zeros. Instructions without iterations have none.
+    """
+    table = Encoding.of(program.config).decode_micro_ops(program.micro_ops)
+    memory = np.zeros((program.config.uop.depth, 3), np.int64)
+    for index, i in enumerate(program.decode()):
+        begin = end = 0
+        if isinstance(i, Load) and i.memory == Memory.UOP:
+            loaded = table[i.dram_base : i.dram_base + i.x_size]
+            room = memory[i.sram_base :]  # shorter than the load in a program that does not verify
+            room[: len(loaded)] = loaded[: len(room)]
+        elif isinstance(i, LoopInstruction) and i.iterations:
+            begin, end = i.uop_begin, i.uop_end
+        yield index, i, memory.take(range(begin, end), axis=0, mode="wrap")

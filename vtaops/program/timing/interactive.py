@@ -10,7 +10,6 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from vtaops.program import Program
 from vtaops.program.disassembly import instruction_rows
 from vtaops.program.html import page
 from vtaops.program.timing import lanes
@@ -76,21 +75,13 @@ def _timeline_data(timeline: Timeline, title: str, ports: Sequence[str]) -> dict
         "layers": _layers(timeline),
         "tokens": [[t.queue, t.sender, t.receiver, t.sent, t.taken] for t in timeline.tokens],
         "events": [[e.dispatched, e.taken, e.start, e.end, e.completed] for e in timeline.events],
-        "text": _texts(program),
+        "text": [" ".join(f"{i} {tokens}".split()) for _, i, tokens in instruction_rows(program)],
     }
 
 
 def _segments(segments: Sequence[Segment]) -> list[list[Any]]:
     """Return what a unit does, without its idle time."""
     return [[s.start, s.end, s.kind, s.instruction] for s in segments if s.kind != IDLE]
-
-
-def _texts(program: Program) -> list[str]:
-    """Return each instruction with its operator's name."""
-    return [
-        " ".join(f"{name}{text}  {tokens}".split())
-        for (_, text, tokens), name in zip(instruction_rows(program), _owners(program), strict=True)
-    ]
 
 
 _FRAME_HEIGHT = 480
@@ -103,15 +94,6 @@ def _layers(timeline: Timeline) -> list[list[Any]]:
         return []
     turns = timeline.layer_spans()
     return [[start, end, number, operators[number].name] for number, start, end in turns]
-
-
-def _owners(program: Program) -> list[str]:
-    names = [""] * len(program)
-    if len(program.operators) > 1:
-        for record in program.operators:
-            for first, end in record.spans:
-                names[first:end] = [f"{record.name}: "] * (end - first)
-    return names
 
 
 def _port_lane(timeline: Timeline, use: str) -> list[list[Any]]:

@@ -14,7 +14,6 @@ from typing import Any
 import vtaops._timing as _timing
 from vtaops.base.errors import ConfigError, DeadlockError
 from vtaops.machine.config import INSTRUCTION_BYTES, Extension, HardwareConfig, Memory
-from vtaops.machine.isa import Unit
 from vtaops.program.program import Program
 from vtaops.program.timing.parameters import Sdram, TimingParameters
 from vtaops.program.timing.pipeline import output_delay
@@ -25,14 +24,6 @@ PROCESSES = ("fetch", "load", "compute", "store")
 
 WEIGHTS = "weights"
 """What the load unit reads over a port of its own, as a client."""
-
-_CHANNELS = (
-    *("a token of the load unit", "a token of the store unit"),
-    *("a token of the compute unit", "a token of the compute unit"),
-    *("an instruction", "an instruction", "an instruction"),
-    *(f"a place in the queue of the {unit.name.lower()} unit" for unit in Unit),
-)
-"""The events that a process may wait for."""
 
 
 def traced(
@@ -82,13 +73,12 @@ def traced(
     work = work_of(program, width)
     machine = _machine(parameters, program.config) | {"left_out": program.left_out}
     trace: dict[str, Any] = _timing.simulate(vars(work), machine, keep)
-    stuck = [
-        f"{name} waits for {_CHANNELS[channel]}"
-        for name, channel in zip(PROCESSES, trace["stuck"], strict=True)
-        if channel >= 0
-    ]
-    if stuck:
-        raise DeadlockError(f"the program does not end: {'; '.join(stuck)}")
+    stuck = zip(PROCESSES, trace["stuck"], strict=True)
+    if waits := [name for name, event in stuck if event >= 0]:
+        raise DeadlockError(
+            f"the program does not end: {' and '.join(waits)} wait forever; "
+            f"Program.verify names the token"
+        )
     return work, trace
 
 

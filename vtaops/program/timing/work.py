@@ -134,10 +134,9 @@ def work_of(program: Program, port_bytes: int) -> InstructionCosts:
     columns["kind"][:] = CONTROL
 
     for cls in encoding.instructions:
-        rows = isa.rows_of(words, cls)
+        rows, f = encoding.of_class(words, cls)
         if not rows.size:
             continue
-        f = encoding.columns(words[rows], cls)
         for name in ("pop_prev", "pop_next", "push_prev", "push_next"):
             columns[name][rows] = f[name]
         if cls is isa.Load or cls is isa.Store:

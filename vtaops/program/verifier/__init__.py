@@ -71,23 +71,16 @@ from vtaops.program.verifier.tokens import check_completion, happens_before
 __all__ = ["TOKEN_CAPACITY", "Rule", "verify"]
 
 
-def verify(
-    program: Program,
-    *,
-    token_capacity: int | None = None,
-    capabilities: Capabilities = FULL,
-) -> None:
+def verify(program: Program, *, capabilities: Capabilities = FULL) -> None:
     """Prove that `program` is safe and deterministic (see the theorem at the top of this file).
 
     Parameters
     ----------
     program : Program
         The program; only its words, relocations, micro-ops and buffers count.
-    token_capacity : int, optional
-        Tokens that each queue of the device can hold; by default those of `capabilities`, and
-        `TOKEN_CAPACITY`, which all known devices have, where these set no limit.
     capabilities : Capabilities
-        What the device can execute.
+        What the device can execute. Where it sets no limit to the tokens of a queue,
+        `TOKEN_CAPACITY` does, which all known devices have.
 
     Raises
     ------
@@ -98,9 +91,7 @@ def verify(
     check_formats(steps)
     check_capabilities(program, capabilities)
     check_finish(program)
-    if token_capacity is None:
-        token_capacity = capabilities.token_capacity or TOKEN_CAPACITY
-    happens_before(steps, token_capacity)
+    happens_before(steps, capabilities.token_capacity or TOKEN_CAPACITY)
     machine = Machine(program, steps)
     machine.run()
     machine.check_outputs()

@@ -11,7 +11,7 @@ import numpy as np
 
 from vtaops.base.errors import EncodingError
 from vtaops.machine import isa
-from vtaops.machine.capabilities import PRESETS, Capabilities
+from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import Memory
 from vtaops.machine.text import TOKENS, disassemble
 from vtaops.program.features import first_unsupported
@@ -175,10 +175,4 @@ def check_capabilities(program: Program, capabilities: Capabilities) -> None:
     unsupported = first_unsupported(program.config, program.instructions, capabilities)
     if unsupported is not None:
         index, reason = unsupported
-        suitable = [repr(c.name) for c in PRESETS.values() if _executes(program, c)]
-        hint = f"; it runs with capabilities={' or '.join(suitable)}" if suitable else ""
-        reject(program, index, Rule.CAPABILITY, f"it {reason}{hint}")
-
-
-def _executes(program: Program, capabilities: Capabilities) -> bool:
-    return first_unsupported(program.config, program.instructions, capabilities) is None
+        reject(program, index, Rule.CAPABILITY, f"it {reason}; compile it for that device")

@@ -52,9 +52,6 @@ class Tsim(ConfiguredDevice):
     ----------
     config : HardwareConfig, str or Path
         The configuration, its name, or the path of its JSON file.
-    port_bytes : int, optional
-        Width of the DRAM port: 8, 16, 32 or 64 bytes per cycle in each direction. The default is
-        the bus width of the configuration's board.
     latency : int
         DRAM latency in cycles, at least 2.
     bandwidth : float, optional
@@ -64,10 +61,8 @@ class Tsim(ConfiguredDevice):
         Seed of irregular DRAM timing and token delays: cycle counts change, results must not.
     trace : str or Path, optional
         Waveform file to write, ``.vcd``; builds a second model.
-    trace_window : tuple of int, optional
-        First and end cycle of the trace, counted from the first launch.
     parameters : RtlParameters, optional
-        All parameters of the RTL; excludes `port_bytes`.
+        All parameters of the RTL; by default its port is as wide as the configuration's.
     interface : {"port", "axi"}
         Connection from the RTL to the DRAM: direct, or through the AXI shell of ``sim/tsim/axi``
         to an AXI4 memory and AXI4-Lite registers, with the protocol checked in every cycle.
@@ -87,12 +82,10 @@ class Tsim(ConfiguredDevice):
         self,
         config: HardwareConfig | str | Path = "pynq",
         *,
-        port_bytes: int | None = None,
         latency: int = DEFAULT_LATENCY,
         bandwidth: float | None = None,
         jitter_seed: int | None = None,
         trace: str | Path | None = None,
-        trace_window: tuple[int, int] | None = None,
         parameters: RtlParameters | None = None,
         interface: str = "port",
     ) -> None:
@@ -100,17 +93,9 @@ class Tsim(ConfiguredDevice):
         if interface not in INTERFACES:
             raise errors.ConfigError(f"interface is {interface!r}; it must be one of {INTERFACES}")
         _check_memory(latency, bandwidth, jitter_seed)
-        _check_trace(trace, trace_window)
         self._interface = interface
-        self._parameters = parameters or RtlParameters(
-            port_bytes=self._config.port_width if port_bytes is None else port_bytes
-        )
-        if parameters is not None and port_bytes not in (None, parameters.port_bytes):
-            raise errors.ConfigError(
-                f"port_bytes is {port_bytes}, that of parameters {parameters.port_bytes}; give one"
-            )
+        self._parameters = parameters or RtlParameters(port_bytes=self._config.port_width)
         self._trace = Path(trace) if trace is not None else None
-        self._trace_window = trace_window
         library = _build(self._config, self._parameters, self._trace, interface == "axi")
         self._lock = ForkLock("the tsim device")
         self._model: RtlModel | None = RtlModel(library, latency, bandwidth or 0.0, jitter_seed)
@@ -295,7 +280,7 @@ class Tsim(ConfiguredDevice):
 
     def _start_trace(self, model: RtlModel) -> None:
         if self._trace is not None:
-            model.trace(os.fsencode(self._trace), *(self._trace_window or (0, NO_LIMIT)))
+            model.trace(os.fsencode(self._trace), 0, NO_LIMIT)
             self._trace = None
 
 
@@ -315,40 +300,12 @@ def _check_memory(latency: int, bandwidth: float | None, jitter_seed: int | None
         raise errors.ConfigError(f"bandwidth is {bandwidth!r} bytes per cycle; it must be positive")
 
 
-def _check_trace(trace: str | Path | None, window: tuple[int, int] | None) -> None:
-    """Reject a trace that cannot be written or would be empty.
-
-    Raises
-    ------
-    ConfigError
-        If the file or the window is invalid; the message names it.
-    """
-    if trace is not None and not Path(trace).absolute().parent.is_dir():
-        raise errors.ConfigError(f"the trace file is {trace}; its folder does not exist")
-    match window:
-        case None:
-            return
-        case (int(first), int(end)) if 0 <= first < end < 1 << 63:
-            return
-    raise errors.ConfigError(f"trace_window is {window!r}; give the first cycle and a later end")
-
-
 def _build(
     config: HardwareConfig, parameters: RtlParameters, trace: Path | None, axi: bool
 ) -> Path:
-    if trace and trace.suffix != ".vcd":
-        raise errors.ConfigError(f"the trace file is {trace}; its name must end in .vcd")
-    from rich.console import Console  # only needed when a build may take long
-
-    console = Console(stderr=True)
-    with console.status("looking for the tsim model") as status:
-
-        def announce(text: str) -> None:
-            status.update(text)
-            if not console.is_terminal:
-                console.print(text)
-
-        return build_model(config, parameters, axi=axi, trace=trace is not None, on_start=announce)
+    if trace and not (trace.suffix == ".vcd" and trace.absolute().parent.is_dir()):
+        raise errors.ConfigError(f"the trace file is {trace}; give one .vcd in an existing folder")
+    return build_model(config, parameters, axi=axi, trace=trace is not None)
 
 
 def _raise_violation(model: RtlModel) -> None:
