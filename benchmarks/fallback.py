@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.options import Json, Row, alternating, show, write_json
-from vtaops import AvgPool2d, BatchMatmul, Conv2d, Elementwise, Gemm
+from vtaops import AvgPool2d, BatchMatmul, Conv2d, Conv2dTranspose, Elementwise, Gemm
 from vtaops.ops import Operator
 from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.session import fallback as host
@@ -39,8 +39,19 @@ CASES: dict[str, Operator] = {
         channels=64, height=112, width=112, kernel=112, strides=2
     ),
     "scales of channels": convolution(64, 64, 56, bias=True, **SCALED),
+    "scales and residual": convolution(256, 256, 14, bias=True, residual=True, **SCALED),
     "depthwise with scales": convolution(64, 128, 28, groups=64, **SCALED),
     "kernel beyond the scratchpad": convolution(16, 16, 64, 31, shift=15),
+    "transposed, tiles of several rows": Conv2dTranspose(
+        in_channels=64,
+        out_channels=64,
+        height=16,
+        width=16,
+        kernel=4,
+        strides=2,
+        padding=1,
+        clip=(0, 127),
+    ),
     "product of tensors": Elementwise(function="multiply", shape=(1, 64, 56, 56), shift=7),
     "matrix, tiles of several rows": Gemm(m=64, n=1000, k=512, bias=True, clip=(0, 127)),
     "matrix and vector": Gemm(m=1, n=1000, k=512, bias=True, clip=(0, 127)),

@@ -8,7 +8,7 @@ plain arrays (`PlainOp`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from typing import cast
 
@@ -16,13 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.shapes import Array, Int8Array
+from vtaops.base.shapes import Array, Int8Array, as_pair
 from vtaops.kernels import cpu, cuda
 from vtaops.kernels.calls.backend import RunnableKernel
 from vtaops.kernels.ops import Conv2dOp, DepthwiseOp, MatmulOp, TensorOp
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.views import Plus
-from vtaops.ops import Conv2d, Gemm, Operator
+from vtaops.ops import Conv2d, Conv2dTranspose, Gemm, Operator
 from vtaops.program import Buffer, Role
 from vtaops.session.plain import AluEpilogue, PlainOp, schedule_on_cpu, schedule_on_cuda
 
@@ -46,18 +46,25 @@ def run(op: Operator, arrays: Sequence[npt.ArrayLike], host: str = "cpu") -> Int
     ------
     ShapeError
         If number, shapes or dtypes of the arguments do not match the operator.
-    UnsupportedError
-        If there is no kernel: for transposed convolutions, and those whose sums are several.
     DeviceError
         If no GPU is available.
     """
     if isinstance(op, Conv2d) and op.fold_columns:
         op = replace(op, fold_columns=False)
     buffers = _buffers(op)
-    images, host_kernel = _images(buffers, arrays), kernel(op, host)
+    images = _images(buffers, arrays)
+    if isinstance(op, Conv2dTranspose):
+        (top, left, *_), (height, width) = op.pads, op.out_size
+        whole = _run(*_as_convolution(op, images), host)
+        return np.ascontiguousarray(whole[:, :, top : top + height, left : left + width])
+    return _run(op, images, host).reshape(buffers[-1].shape)
+
+
+def _run(op: Operator, images: Sequence[Array], host: str) -> Int8Array:
+    host_kernel = kernel(op, host)
     specs = host_kernel.op.inputs
     inputs = [image.reshape(spec.shape) for image, spec in zip(images, specs, strict=True)]
-    return cast(Int8Array, host_kernel(*inputs)).reshape(buffers[-1].shape)
+    return cast(Int8Array, host_kernel(*inputs))
 
 
 @lru_cache(maxsize=1024)
@@ -102,3 +109,22 @@ def _images(buffers: tuple[Buffer, ...], arrays: Sequence[npt.ArrayLike]) -> lis
         image, view = buffer.checked(array), buffer.layout.view
         images.append(np.ascontiguousarray(view.apply(image) if isinstance(view, Plus) else image))
     return images
+
+
+def _as_convolution(op: Conv2dTranspose, images: list[Array]) -> tuple[Conv2d, list[Array]]:
+    """Rewrite a transposed convolution as one over the image with zeros between its pixels.
+
+    Its result is not cropped. VTA multiplies no such zeros; on a CPU, dot products with them are
+    faster than loops over the phases without.
+    """
+    data, kernel, *rest = images
+    (kh, kw), (sh, sw), added = op.window.kernel, op.window.strides, as_pair("", op.output_padding)
+    height, width = (op.height - 1) * sh + 1, (op.width - 1) * sw + 1
+    stretched = np.zeros((*data.shape[:2], height, width), np.int8)
+    stretched[:, :, ::sh, ::sw] = data
+    shared = {f.name for f in fields(Conv2d)} & {f.name for f in fields(op)}
+    parameters = {name: getattr(op, name) for name in shared - {"strides"}}
+    parameters |= {"height": height, "width": width}
+    parameters["padding"] = kh - 1, kw - 1, kh - 1 + added[0], kw - 1 + added[1]
+    flipped = np.ascontiguousarray(kernel[:, :, ::-1, ::-1].swapaxes(0, 1))
+    return Conv2d(**parameters), [stretched, flipped, *rest]
