@@ -106,12 +106,6 @@ def test_half_a_step_wraps_behind_a_product_as_it_is_defined(shift):
 SMALL = [HardwareConfig.load(name) for name in ("tiny", "4x8_i8w8a32_15_16_16_18")]
 
 
-def has_kernel(op):
-    """Whether the host computes an operator with scales."""
-    joined = isinstance(op, Conv2d) and op.residual
-    return not joined and not isinstance(op, vtaops.Conv2dTranspose)
-
-
 @pytest.mark.parametrize("seed", range(24))
 def test_random_scaled_operators(seed):
     """Equal on the simulator, where the extensions are drawn too, and on the host."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import singledispatch
+from functools import reduce, singledispatch
 from math import prod
 from typing import Any
 
@@ -29,6 +29,7 @@ from vtaops.kernels.ops.elementwise import BINARY
 from vtaops.kernels.ops.epilogue import Epilogue, FusedOp, reading_sums
 from vtaops.machine.alu import AluOp
 from vtaops.machine.config import LEAST, HardwareConfig
+from vtaops.machine.views import constant_values
 from vtaops.ops import Operator
 from vtaops.ops.declarations import declare_sum, lane_meaning, scale_meaning
 from vtaops.ops.epilogue import Epilogue as VtaEpilogue
@@ -139,6 +140,42 @@ class PlainOp(FusedOp):
 def _sums(op: Operator, given: Given, shape: tuple[int, ...]) -> Lane:
     """Return the int32 sums, or maxima, of an operator before its epilogue."""
     raise UnsupportedError(f"the host has no kernel for {op.summary}")
+
+
+@_sums.register
+def _sums_of_conv2d(op: ops.Conv2d, given: Given, shape: tuple[int, ...]) -> Lane:
+    image = pad_image(given["data"], op.window, tirx.const(0, "int8"))
+    inputs, outputs = op.in_channels // op.groups, op.out_channels // op.groups
+    kernel = _number([given[name] for name in ("kernel_high", "kernel") if name in given])
+
+    def factors(b, o, y, x, c, dy, dx):  # type: ignore[no-untyped-def]
+        channel = o // outputs * inputs + c
+        return image(b, channel, *op.window.pixel(y, x, dy, dx)), kernel(o, c, dy, dx)
+
+    height, width = op.window.kernel
+    total = declare_sum("total", shape, {"c": inputs, "dy": height, "dx": width}, factors)
+    values = constant_values(HardwareConfig().block_in)
+    factor = _number([given[name] for name in op.residual_digits if name in given])
+
+    def lane(b: Expr, o: Expr, *pixel: Expr) -> Expr:
+        value = total(b, o, *pixel)
+        if op.bias_tiles:
+            weights = given["constant_scale"]
+            terms = [weights(o, i, 0, 0).astype("int32") * v for i, v in enumerate(values)]
+            value = wrapping(AluOp.ADD, value, sum(terms[1:], terms[0]))
+        if op.residual and op.has_factors:
+            scaled = given["residual"](b, o, *pixel).astype("int32") * factor(o, 0, 0, 0)
+            value = wrapping(AluOp.ADD, value, scaled)
+        return value
+
+    return lane
+
+
+def _number(digits: list[Tensor]) -> Lane:
+    """Return int32 numbers of int8 digits, the highest first."""
+    return lambda *index: reduce(
+        lambda high, low: high * 256 + low, [digit(*index).astype("int32") for digit in digits]
+    )
 
 
 @_sums.register
