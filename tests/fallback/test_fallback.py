@@ -47,7 +47,14 @@ def overflowing(tensor):
     [
         Gemm(m=1, n=8, k=16, bias=True, shift=15, rounding="half_up"),
         Conv2d(
-            in_channels=3, out_channels=5, height=6, width=6, kernel=3, bias=True, multiplier=True
+            in_channels=3,
+            out_channels=5,
+            height=6,
+            width=6,
+            kernel=3,
+            bias=True,
+            scales=True,
+            shift=0,
         ),
         BatchMatmul(batch=1, m=2, n=8, k=16, shift=15, rounding="half_up"),
     ],
@@ -78,20 +85,7 @@ def test_random(family, seed):
             kernel=3,
             padding=1,
             bias=True,
-            shift=3,
-            clip=None,
-            multiplier=True,
-        ),  # products wrap
-        Conv2d(
-            in_channels=3,
-            out_channels=5,
-            height=6,
-            width=6,
-            kernel=3,
-            padding=1,
-            bias=True,
             rounding="half_up",
-            multiplier=True,
             residual=True,
         ),
         Conv2d(
@@ -117,9 +111,7 @@ def test_random(family, seed):
             padding=(4, 3, 1, 0),
             bias=True,
         ),
-        AvgPool2d(
-            channels=3, height=5, width=5, kernel=3, strides=1, padding=1, count_include_pad=False
-        ),
+        AvgPool2d(channels=3, height=5, width=5, kernel=3, strides=1, padding=1),
         AvgPool2d(
             batch=2,
             channels=3,
@@ -127,7 +119,6 @@ def test_random(family, seed):
             width=41,
             kernel=2,
             padding=(3, 0, 2, 1),
-            count_include_pad=False,
             rounding="truncate",
             clip=(-9, 9),
         ),
@@ -164,12 +155,9 @@ def test_extreme_values_wrap_as_on_vta():
         bias=True,
         shift=1,
         clip=None,
-        rounding="half_up",
-        multiplier=True,
     )
     data, kernel = np.full((1, 4, 3, 3), -128, np.int8), np.full((4, 4, 3, 3), -128, np.int8)
-    limits = np.array([2**31 - 1, -(2**31), 2**31 - 1, -1], np.int32)
-    arrays = [data, kernel, limits, limits[::-1].copy()]
+    arrays = [data, kernel, np.array([2**31 - 1, -(2**31), 2**31 - 1, -1], np.int32)]
     np.testing.assert_array_equal(host.run(op, arrays), evaluate(op, arrays))
 
 

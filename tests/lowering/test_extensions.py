@@ -142,7 +142,7 @@ def test_fine_scales_need_their_extension():
     op = Conv2d(**IMAGE, scales=True, shift=0, fine=2)
     with pytest.raises(vtaops.errors.UnsupportedError, match="no extension 'exact'"):
         vtaops.compile(op, replace(SMALL[0], extensions=("post",)))
-    with pytest.raises(vtaops.errors.ConfigError, match="'exact' refines 'post', so it needs"):
+    with pytest.raises(vtaops.errors.ConfigError, match="'exact' needs 'post' too"):
         replace(SMALL[0], extensions=("exact",))
     with pytest.raises(vtaops.errors.ShapeError, match="fine, without scales, is 1"):
         Conv2d(**IMAGE, shift=0, fine=1)

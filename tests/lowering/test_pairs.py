@@ -56,8 +56,8 @@ def test_a_step_adds_or_writes_the_sum_of_its_products(kind, overwrite):
         before = machine.acc.copy()
         single = {}
         for u, (dst, src, wgt) in enumerate(machine.uop[:7].tolist()):
-            multiply = machine._window if kind is Depthwise else machine._product
-            single[u] = multiply(src, wgt)
+            product = machine.inp[src] @ machine.wgt[wgt].T
+            single[u] = machine._window(src, wgt) if kind is Depthwise else product
             before[dst] = (0 if overwrite else before[dst]) + single[u]
         machine.execute(kind(uop_end=7, iter_out=1, iter_in=1, overwrite=overwrite))
         if overwrite and config is PAIRS:

@@ -15,11 +15,11 @@ from pathlib import Path
 from time import perf_counter
 
 from vtaops import lowering
-from vtaops.base.errors import ScheduleError, ShapeError, UnsupportedError
+from vtaops.base.errors import ProgramError, ScheduleError, ShapeError, UnsupportedError
 from vtaops.base.names import checked_call
 from vtaops.lowering import Fragment, LoweringOptions, Strides
 from vtaops.machine.capabilities import PRESETS, Capabilities, Feature, of_target
-from vtaops.machine.config import DRAM_BYTES, POST_ROWS, HardwareConfig
+from vtaops.machine.config import POST_ROWS, HardwareConfig
 from vtaops.ops import Operator
 from vtaops.ops.rows import RowOperator
 from vtaops.program import OperatorRecord, Program
@@ -204,12 +204,10 @@ def check_arguments(op: Operator, tiling: Tiling | None) -> None:
 @lru_cache(maxsize=1024)
 def _check_sizes(op: Operator) -> None:
     """Reject tensors beyond VTA's address space; shapes do not depend on the configuration."""
-    for buffer in op.buffers(HardwareConfig()):
-        if buffer.nbytes > DRAM_BYTES:
-            raise ShapeError(
-                f"{buffer.name} of {op.summary} has shape {buffer.shape} and takes {buffer.nbytes} "
-                f"bytes; VTA addresses {DRAM_BYTES}"
-            )
+    try:
+        op.buffers(HardwareConfig())
+    except ProgramError as error:
+        raise ShapeError(f"{op.summary}: {error}") from error
 
 
 def _check_supported(op: Operator, config: HardwareConfig, capabilities: Capabilities) -> None:

@@ -238,14 +238,14 @@ def _over_windows(
 # ---------------------------------------------------------------------------- schedules
 
 
-def _inline_into_result(s: Any, keep: tuple[str, ...] = ()) -> list[Any]:
+def _inline_into_result(s: Any) -> list[Any]:
     """Inline all elementwise stages except the last; return the reductions, which remain."""
     sums = []
     for block in s.get_child_blocks(s.get_sblock("root")):
         stage = s.get(block)
         if any(axis.iter_type == IterVar.CommReduce for axis in stage.iter_vars):
             sums.append(block)
-        elif str(stage.name_hint) not in ("res", *keep):
+        elif str(stage.name_hint) != "res":
             s.compute_inline(block)
     return sums
 
