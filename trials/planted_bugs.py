@@ -312,8 +312,8 @@ BUGS = (
     Bug(
         "factors of an addition exchanged",
         "network/lower.py",
-        "other_scale=other_factor,",
-        "other_scale=factor,",
+        '"other_scale": second',
+        '"other_scale": first',
     ),
     Bug(
         "mean without padding: constant of the whole window",
