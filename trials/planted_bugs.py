@@ -192,8 +192,8 @@ BUGS = (
     Bug(
         "weights of a moved operation stay",
         "lowering/operation.py",
-        "self.micro_ops + np.array(by, np.int64)",
-        "self.micro_ops + np.array((*by[:2], 0), np.int64)",
+        "self.micro_ops + _row(by)",
+        "self.micro_ops + _row((*by[:2], 0))",
     ),
     Bug(
         "missing reset",

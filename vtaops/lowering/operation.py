@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -128,7 +128,7 @@ class Operation:
         """Return it with tiles that lie further behind; this must be a template."""
         assert self.micro_ops is not None
         assert self.template is None
-        micro_ops = self.micro_ops + np.array(by, np.int64)
+        micro_ops = self.micro_ops + _row(by)
         other = Operation(self.instruction, micro_ops, self.post, self.relocation)
         vars(other).update(template=self, shift=by)
         return other
@@ -149,6 +149,11 @@ class Operation:
         assert isinstance(self.instruction, LoopInstruction)
         assert self.rows is not None
         return steps(self.instruction, operand, self.rows)
+
+
+@lru_cache(maxsize=1 << 10)  # equal tiles have many operations
+def _row(by: Shift) -> Elements:
+    return np.array(by, np.int64)
 
 
 @dataclass(frozen=True)
