@@ -19,7 +19,7 @@ from vtaops.machine.accesses import accumulates, in_runs, paired
 from vtaops.machine.config import INSTRUCTION_BYTES, WINDOW_TILES, Extension, Memory
 from vtaops.machine.isa import Alu, Depthwise, Gemm, Load, LoopInstruction, Pool, Post, Store
 from vtaops.program.program import Program
-from vtaops.program.traffic import walk
+from vtaops.program.timing.hazards import walk
 
 
 @dataclass(frozen=True)

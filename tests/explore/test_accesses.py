@@ -12,9 +12,9 @@ from trials.accesses import count_accesses
 from trials.waveforms import accesses_of
 from vtaops import HardwareConfig
 from vtaops.board.random_programs import random_inputs, random_program
-from vtaops.machine.config import Extension
+from vtaops.machine.config import Extension, Memory
+from vtaops.machine.isa import MemoryInstruction
 from vtaops.program import Program
-from vtaops.program.traffic import transfers
 from vtaops.runtime.tsim import Tsim
 
 TINY = HardwareConfig.load("tiny")
@@ -23,7 +23,12 @@ EXTENDED = replace(TINY, extensions=tuple(Extension))
 
 def dram_bytes(program: Program) -> int:
     """Return what a program moves over the port."""
-    return 16 * len(program) + sum(transfer.nbytes for transfer in transfers(program))
+    moves = (i for i in program if isinstance(i, MemoryInstruction))
+    return 16 * len(program) + sum(
+        i.y_size * i.x_size * program.config.dram_element_bytes(Memory(i.memory))
+        for i in moves
+        if not getattr(i, "forward", 0)
+    )
 
 
 @needs_tools

@@ -51,7 +51,7 @@ def stalled_micro_ops(program: Program) -> tuple[Ints, Ints]:
     """
     stalled, last = np.zeros((2, len(program)), np.int64)
     written = -1  # accumulator of the previous slot's late result
-    for number, i, micro_ops in _walk(program) if _has_long_latency(program) else ():
+    for number, i, micro_ops in walk(program) if _has_long_latency(program) else ():
         if i.unit == Unit.COMPUTE:
             before, written = written, -1
             if isinstance(i, Gemm | Alu | Pool) and i.iterations:
@@ -96,7 +96,7 @@ def paired_micro_ops(program: Program) -> tuple[Ints, Ints]:
     Also return `_last` of its pairs that take two steps.
     """
     joins, last = np.zeros((2, len(program)), np.int64)
-    for number, i, micro_ops in _walk(program) if program.config.has(Extension.PAIRS) else ():
+    for number, i, micro_ops in walk(program) if program.config.has(Extension.PAIRS) else ():
         if isinstance(i, Gemm) and i.iterations:
             shared = paired(program.config, i, micro_ops)
             times = i.iterations // len(shared)
@@ -120,7 +120,7 @@ def _has_long_latency(program: Program) -> bool:
     return bool(np.isin(f["alu_op"], [op for op in AluOp if op.long_latency]).any())
 
 
-def _walk(program: Program) -> Iterator[tuple[int, Instruction, Ints]]:
+def walk(program: Program) -> Iterator[tuple[int, Instruction, Ints]]:
     """Yield (index, instruction, micro-ops) for each instruction.
 
     Micro-ops are rows (dst, src, wgt) as left in the micro-op memory by previous LOADs; those never
