@@ -16,14 +16,13 @@ import random
 import re
 import shlex
 import shutil
-import sqlite3
 import subprocess
 import sys
 import tempfile
 import warnings
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
@@ -48,7 +47,7 @@ from PIL import Image
 import vtaops
 from trials import hostile_onnx, hostile_tflite
 from trials.campaign import Campaign, Result, result
-from trials.hostile_files import network, programs, stored
+from trials.hostile_files import network, programs
 from trials.onnx_models import Builder
 from vtaops import HardwareConfig, cli
 from vtaops.base.data import data_directory
@@ -278,7 +277,9 @@ def _picture(name: str) -> object:
 def _renamed_program(name: str) -> Any:
     made = copy.copy(model().programs[0])
     buffers = (_forced(made.buffers[0], name), *made.buffers[1:])
-    return replace(made, buffers=buffers, config=_forced(made.config, name))
+    object.__setattr__(made, "buffers", buffers)  # a program refuses some names
+    object.__setattr__(made, "config", _forced(made.config, name))
+    return made
 
 
 def _timeline_page(name: str) -> str:
@@ -409,7 +410,6 @@ READERS = {
     "configuration file": ("hardware", "write", "FILE", "--output", "FOLDER/made"),
     "ONNX file": ("plan", "FILE"),
     "TFLite file": ("plan", "FILE"),
-    "store of results": ("report", "results", "FILE", "--output", "FOLDER/made.csv"),
     "calibration": ("quantize", "MODEL", "--calibration", "FILE", "--output", "FOLDER/made.onnx"),
     "pictures": ("evaluate", "MODEL", "--data", "FILE", "--output", "FOLDER/made.html"),
     "name of a file": ("plan", "FILE"),
@@ -473,25 +473,9 @@ def _pictures(name: str, chance: random.Random) -> tuple[str, bytes]:
     return f"FILE/{names[0]}/{names[1]}.png", file.getvalue()
 
 
-def _store(name: str, chance: random.Random) -> tuple[str, bytes]:
-    """Return a store of results with a text replaced."""
-    image, rows = stored()
-    key, row = chance.choice(sorted(rows.items()))
-    column = chance.choice(sorted(row))
-    known = sorted(set(texts(row[column])))
-    document = renamed(row[column], chance.choice(known), name) if known else name
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "results.db")
-        path.write_bytes(image)
-        with closing(sqlite3.connect(path, isolation_level=None)) as database:
-            change = f"UPDATE records SET {column} = ? WHERE key = ?"
-            database.execute(change, [json.dumps(document), key])
-        return "results.db", path.read_bytes()
-
-
 def _file(kind: str, name: str, chance: random.Random) -> tuple[str, bytes]:
     """Return the name and the bytes of a file with a text replaced; ``FILE/`` is a folder."""
-    makers = {"calibration": _calibration, "pictures": _pictures, "store of results": _store}
+    makers = {"calibration": _calibration, "pictures": _pictures}
     if kind in makers:
         return makers[kind](name, chance)
     if kind.startswith("name of"):
