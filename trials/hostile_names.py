@@ -277,7 +277,9 @@ def _picture(name: str) -> object:
 def _renamed_program(name: str) -> Any:
     made = copy.copy(model().programs[0])
     buffers = (_forced(made.buffers[0], name), *made.buffers[1:])
-    return replace(made, buffers=buffers, config=_forced(made.config, name))
+    object.__setattr__(made, "buffers", buffers)  # a program refuses some names
+    object.__setattr__(made, "config", _forced(made.config, name))
+    return made
 
 
 def _timeline_page(name: str) -> str:
