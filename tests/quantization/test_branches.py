@@ -49,9 +49,9 @@ def test_a_fixed_input_takes_a_branch(rate):
     assert np.abs(compiled.run(data["x"][:1]) - exact).max() < 0.02 * np.abs(exact).max()
 
 
-def test_branches_are_refused_with_a_way_out():
+def test_a_network_in_branches_that_data_decide_stays_float():
     model, data = two_rates()
-    with pytest.raises(ModelError, match=r"the input 'rate' decides .* --fix rate=VALUE"):
+    with pytest.warns(vtaops.errors.PlacementWarning, match=r"\(Equal, If\) .* stays float"):
         vtaops.quantize(model, data)
 
 
