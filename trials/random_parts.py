@@ -47,7 +47,7 @@ class _Named(Builder):
         known = {name for node in self.nodes[:-1] for name in node.output}
         known |= {tensor.name for tensor in self.constants}
         taken = inputs[int(self.rng.integers(len(inputs)))]
-        ends = ("_scale", "_quantized", "_QuantizeLinear_Output", "_DequantizeLinear_Output", "2")
+        ends = ("::scale", "::quantized", "::rounded", "::exact", "2")
         name = f"{taken}{ends[int(self.rng.integers(len(ends)))]}"
         if name not in known:
             self.nodes[-1].output[0] = name

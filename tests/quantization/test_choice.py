@@ -92,7 +92,7 @@ def test_learned_rounding_changes_no_scale_and_lowers_the_noise(scales):
     )
     before, after = (onnx_files.initializers(done.model) for done in (plain, learned))
     assert before.keys() == after.keys()
-    stated = [name for name in before if name.endswith(":quantized:scale")]
+    stated = [name for name in before if name.endswith(":quantized::scale")]
     assert len(stated) > 10
     for name in stated:
         assert np.array_equal(before[name], after[name])

@@ -9,6 +9,7 @@ node reads the integers of a tensor only if that is all there is of it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from graphlib import TopologicalSorter
@@ -140,6 +141,12 @@ def given_floats(model: ModelProto, names: Iterable[str]) -> frozenset[str]:
     return frozenset(floats)
 
 
+def _mark(names: Collection[str]) -> str:
+    """Return colons that no name has."""
+    marks = (":" * count for count in itertools.count(2))
+    return next(mark for mark in marks if not any(mark in name for name in names))
+
+
 class _Insertion:
     """The pairs of a model: those of constants in front, those of other tensors behind them.
 
@@ -155,6 +162,8 @@ class _Insertion:
         The nodes of the file so far.
     images
         The dequantised tensor of each tensor that has a pair.
+    mark
+        What no name of the model has, and all new names have.
     """
 
     def __init__(
@@ -175,6 +184,8 @@ class _Insertion:
         self.integers.update(*whole)
         self.nodes: list[NodeProto] = []
         self.images: dict[str, str] = {}
+        names = {*self.tensors.readers, *self.tensors.writers, *(n.name for n in model.graph.node)}
+        self.mark = _mark(names)
 
     def _bounded(self) -> set[str]:
         """Return what nodes write for a Relu or Clip on integers alone."""
@@ -250,15 +261,15 @@ class _Insertion:
         grid, source = self.grids[name], name
         if name in self.tensors.outputs:
             source = self._rename_output(name)
-        image = name if source != name else f"{name}:rounded"
+        image = name if source != name else f"{name}{self.mark}rounded"
         parameters = self._parameters(name, np.float32(grid.scale), np.int8(grid.zero_point))
-        self._add("QuantizeLinear", [source, *parameters], f"{name}:quantized")
-        self._add("DequantizeLinear", [f"{name}:quantized", *parameters], image)
+        self._add("QuantizeLinear", [source, *parameters], f"{name}{self.mark}quantized")
+        self._add("DequantizeLinear", [f"{name}{self.mark}quantized", *parameters], image)
         self.images[name] = image
 
     def _rename_output(self, name: str) -> str:
         """Let the writer of an output, which will be dequantised, write another tensor."""
-        source, writer = f"{name}:exact", self.tensors.writers[name]
+        source, writer = f"{name}{self.mark}exact", self.tensors.writers[name]
         writer.output[list(writer.output).index(name)] = source
         return source
 
@@ -284,18 +295,18 @@ class _Insertion:
         """Return a dequantised constant; each is stored once."""
         if name in self.images:
             return self.images[name]
-        stored = f"{name}:quantized"
+        stored = f"{name}{self.mark}quantized"
         self._store(stored, scale.integers(value, kind))
         zeros: Array = np.zeros(np.shape(scale.scale), kind)
         parameters = self._parameters(stored, np.asarray(scale.scale, np.float32), zeros)
-        self.images[name] = f"{name}:rounded"
+        self.images[name] = f"{name}{self.mark}rounded"
         self._add("DequantizeLinear", [stored, *parameters], self.images[name], axis=scale.axis)
         return self.images[name]
 
     # --------------------------------------------------------------------------- names
 
     def _parameters(self, name: str, scale: Array, zero: Array) -> list[str]:
-        names = [f"{name}:{part}" for part in ("scale", "zero_point")]
+        names = [f"{name}{self.mark}{part}" for part in ("scale", "zero_point")]
         for each, value in zip(names, (scale, zero), strict=True):
             self._store(each, value)
         return names
@@ -305,4 +316,5 @@ class _Insertion:
         self.model.graph.initializer.append(tensor)
 
     def _add(self, kind: str, inputs: list[str], result: str, **attributes: int | None) -> None:
-        self.nodes.append(make_node(kind, inputs, [result], name=f"{result}:{kind}", **attributes))
+        name = f"{result}{self.mark}{kind}"
+        self.nodes.append(make_node(kind, inputs, [result], name=name, **attributes))

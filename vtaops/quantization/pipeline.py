@@ -294,12 +294,6 @@ def _checked(floats: ModelProto, done: Quantization) -> Quantization:
     return replace(done, departures=changed)
 
 
-def _held_out(samples: list[Sample]) -> tuple[list[Sample], list[Sample]]:
-    """Return the samples that calibrate, and every fourth, which judges; few do both."""
-    judges = samples[3::4]
-    return [s for i, s in enumerate(samples) if i % 4 < 3], judges or samples
-
-
 def _told(done: Quantization) -> Quantization:
     """Warn of the tensors that a file computes differently from float."""
     for departure in done.departures:
