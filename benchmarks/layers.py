@@ -187,7 +187,7 @@ def _stages(workload: Workload, config: HardwareConfig) -> dict[str, float]:
     first = timed("tiling", lambda: next(TilingList(op, config).estimated(config))[0])
     tiling = workload.tiling or first
     tree = timed("tree", lambda: build_tree(op, config, tiling))
-    options = LoweringOptions.of(tiling, alu_passes=bool(op.stages))
+    options = LoweringOptions.of(tiling, alu_passes=bool(op.stages), micro_op_depth=None)
     fragment = timed("emit", lambda: emit(tree, buffers, config, options))
     program = timed("link", lambda: link([whole(fragment)], buffers))
     timed("verify", program.verify)

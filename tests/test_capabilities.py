@@ -24,7 +24,7 @@ from vtaops.machine.capabilities import (
 )
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Alu, AluOp, Load
-from vtaops.ops.reference import evaluate
+from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.program import Role
 from vtaops.program.builder import one_row
 from vtaops.program.verifier import TOKEN_CAPACITY, Rule
@@ -141,11 +141,34 @@ def test_short_shifts_are_portable(shift):
     assert broken_rule(around(alu(AluOp.SHR, shift)), capabilities=PORTABLE) is expected
 
 
+@pytest.mark.usefixtures("loaded_anyway")
 def test_fewer_micro_ops_split_a_program():
     op = Conv2d(in_channels=16, out_channels=16, height=9, width=9, kernel=5, padding=2)
-    for size in (5, 8):
-        hardware = replace(HardwareConfig.load("pynq"), log_uop_buff_size=size)
-        check(op, hardware, default_tiling(op, hardware), 1, FULL)
+    small = replace(FULL, name="small", micro_ops=64)
+    hardware = HardwareConfig.load("pynq")
+    whole = vtaops.compile(op, hardware, capabilities=FULL)
+    assert broken_rule(whole, capabilities=replace(small, micro_ops=8)) is Rule.CAPABILITY
+    assert refused_by_a_board(whole, replace(small, micro_ops=8))
+    arrays = random_arguments(op, np.random.default_rng(0))
+    with pytest.raises(DeviceError, match="UOP has 8"):
+        whole.run(Fsim("pynq", capabilities=replace(small, micro_ops=8)), *arrays)
+    check(op, hardware, default_tiling(op, hardware), 1, small)
+    check(op, hardware, default_tiling(op, hardware), 1, replace(small, micro_ops=8))
+
+
+@pytest.mark.usefixtures("loaded_anyway")
+def test_micro_ops_are_not_loaded_beyond_the_memory_of_the_device():
+    """A memory of 8 would wrap around, and micro-op 8 replace micro-op 0."""
+    small = replace(FULL, name="small", micro_ops=8)
+    builder = ProgramBuilder("tiny")
+    builder.load_micro_ops(builder.micro_ops((0, 0, 0)), 1, sram=8)
+    builder.finish()
+    program = builder.build()
+    program.verify()
+    assert broken_rule(program, capabilities=small) is Rule.CAPABILITY
+    assert refused_by_a_board(program, small)
+    with pytest.raises(DeviceError, match="UOP has 8"):
+        program.run(Fsim("tiny", capabilities=small))
 
 
 def test_the_token_queues_are_those_of_the_device():

@@ -18,6 +18,7 @@ from vtaops import Conv2d, Elementwise, HardwareConfig
 from vtaops.base.errors import ScheduleError
 from vtaops.lowering import LoweringOptions, build_tree, emit, link, whole
 from vtaops.lowering.tree.tir import parse
+from vtaops.machine.capabilities import of_target
 from vtaops.schedule import default_tiling
 
 PYNQ = HardwareConfig.load("pynq")
@@ -25,7 +26,8 @@ PYNQ = HardwareConfig.load("pynq")
 
 def words(tree, op, config, tiling):
     """Return all that a program consists of, or why there is none."""
-    options = LoweringOptions.of(tiling, alu_passes=bool(op.stages))
+    depth = of_target(config).micro_op_depth(config)
+    options = LoweringOptions.of(tiling, alu_passes=bool(op.stages), micro_op_depth=depth)
     try:
         fragment = emit(tree, op.buffers(config), config, options)
     except ScheduleError as error:

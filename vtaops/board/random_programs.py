@@ -332,7 +332,7 @@ class _Writer:
 
     def _drawn_loops(self, i: LoopInstruction, most: int) -> tuple[LoopInstruction, Ints]:
         """Draw loops and micro-ops whose operands stay within the windows."""
-        count = self._integer(1, min(most, self.config.uop.depth))
+        count = self._integer(1, min(most, self.capabilities.micro_op_depth(self.config)))
         extents = {"out": self._integer(1, most), "in": self._integer(1, most)}
         drawn: dict[str, Any] = {f"iter_{loop}": extent for loop, extent in extents.items()}
         rows = np.zeros((count, len(OPERANDS)), np.int64)
@@ -362,7 +362,7 @@ class _Writer:
 
     def _execute(self, i: LoopInstruction, rows: Ints) -> None:
         """Add an instruction, behind a LOAD of its micro-ops."""
-        place = self._integer(0, self.config.uop.depth - len(rows))
+        place = self._integer(0, self.capabilities.micro_op_depth(self.config) - len(rows))
         first = self.builder.micro_ops(*map(tuple, rows.tolist()))
         self.builder.load_micro_ops(first, len(rows), place)
         self._add(replace(i, uop_begin=place, uop_end=place + len(rows)), rows=rows)

@@ -124,7 +124,8 @@ def emit_operator(
     meaning = asdict(op)
     meaning.pop("weight_bits", None)  # the layout of the buffer says it
     record = OperatorRecord("", type(op).__name__, meaning, asdict(chosen), op.macs)
-    options = LoweringOptions.of(chosen, alu_passes=bool(op.stages))
+    depth = supported.micro_op_depth(hardware)
+    options = LoweringOptions.of(chosen, alu_passes=bool(op.stages), micro_op_depth=depth)
     options = replace(
         options,
         strides=tuple(sorted((strides or {}).items(), key=lambda item: item[0])),

@@ -92,7 +92,7 @@ def compile_schedule(
     except (RuntimeError, TypeError, ValueError) as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ScheduleError(f"TVM cannot lower the schedule: {reason[0][:300]}") from error
-    options = LoweringOptions(capacity)
+    options = LoweringOptions(capacity, supported.micro_op_depth(hardware))
     tree = parse(flat["main"], hardware)
     declared = arguments(function, _written(tree))
     placed = declared if buffers is None else _checked_buffers(tuple(buffers), declared)

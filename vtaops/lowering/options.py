@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vtaops.machine.config import POST_ROWS
+from vtaops.machine.config import POST_ROWS, HardwareConfig
 from vtaops.schedule import Tiling
 
 
@@ -69,6 +69,8 @@ class LoweringOptions:
     ----------
     capacity : Capacity
         Tiles of each operand that a virtual thread holds at once.
+    micro_op_depth : int, optional
+        Capacity of the device's micro-op memory, if below the configuration's.
     skip_padding : bool
         Whether to skip products with the zeros around an image: fewer products, in more
         instructions.
@@ -80,12 +82,13 @@ class LoweringOptions:
     """
 
     capacity: Capacity = ONE_TILE_EACH
+    micro_op_depth: int | None = None
     skip_padding: bool = False
     alu_passes: bool = True
     strides: tuple[tuple[str, Strides], ...] = ()
 
     @staticmethod
-    def of(tiling: Tiling, *, alu_passes: bool) -> LoweringOptions:
+    def of(tiling: Tiling, *, alu_passes: bool, micro_op_depth: int | None) -> LoweringOptions:
         """Return the options of a tiling.
 
         Without an ALU pass, pixels that sum only padding would be stored right after their reset,
@@ -93,7 +96,11 @@ class LoweringOptions:
         """
         capacity = Capacity(tiling.inp_tiles, tiling.wgt_tiles, tiling.acc_tiles)
         skip = tiling.padding == "skip" and alu_passes
-        return LoweringOptions(capacity, skip, alu_passes)
+        return LoweringOptions(capacity, micro_op_depth, skip, alu_passes)
+
+    def depth(self, config: HardwareConfig) -> int:
+        """Return the number of micro-ops that fit the device's memory."""
+        return self.micro_op_depth or config.uop.depth
 
 
 DEFAULT_OPTIONS = LoweringOptions()

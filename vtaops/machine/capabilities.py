@@ -47,6 +47,8 @@ class Capabilities:
         Name of the implementation.
     features : tuple of Feature
         What it has, also by name; kept in alphabetical order.
+    micro_ops : int
+        Capacity of the micro-op memory if below the configuration's; 0: as configured.
     token_capacity : int
         Capacity of a token queue; 0: unlimited.
     separate_out : bool
@@ -56,6 +58,7 @@ class Capabilities:
 
     name: str
     features: tuple[Feature | str, ...] = (Feature.ALU_BATCH,)
+    micro_ops: int = 0
     token_capacity: int = 255
     separate_out: bool = True
 
@@ -71,15 +74,20 @@ class Capabilities:
             value = getattr(self, name)
             if type(value) is not kind:
                 raise ConfigError(f"{name} is {value!r}; it must be of type {kind.__name__}")
-        count = self.token_capacity
-        if type(count) is not int or not 0 <= count < 1 << 32:
-            raise ConfigError(f"token_capacity is {count!r}; it must be an integer in 0..2**32-1")
+        for name in ("micro_ops", "token_capacity"):
+            count = getattr(self, name)
+            if type(count) is not int or not 0 <= count < 1 << 32:
+                raise ConfigError(f"{name} is {count!r}; it must be an integer in 0..2**32-1")
         features = Feature.listed("features", self.features)
         object.__setattr__(self, "features", tuple(dict.fromkeys(features)))
 
     def has(self, feature: Feature) -> bool:
         """Whether the implementation has a feature."""
         return feature in self.features
+
+    def micro_op_depth(self, config: HardwareConfig) -> int:
+        """Return the number of micro-ops that fit the micro-op memory."""
+        return min(config.uop.depth, self.micro_ops or config.uop.depth)
 
 
 FULL = Capabilities("full", tuple(Feature), token_capacity=0)
@@ -92,13 +100,10 @@ FSIM = Capabilities("fsim", _NEAR, token_capacity=0, separate_out=False)
 HLS_2020 = Capabilities("hls-2020", (Feature.ALU_BATCH, Feature.TENSOR_SHIFT), token_capacity=1024)
 """The published Pynq bitstreams: June 2020, before LOAD ACC could pad."""
 
-CHISEL = Capabilities("chisel", (Feature.WEIGHT_PADDING, Feature.ACC_PADDING))
-"""Upstream's Chisel design (its simulator, DE10-Nano); tiles of one row only.
+CHISEL = Capabilities("chisel", (Feature.WEIGHT_PADDING, Feature.ACC_PADDING), micro_ops=2048)
+"""Upstream's Chisel design (its simulator, DE10-Nano); tiles of one row only."""
 
-It holds 2,048 micro-ops, which a configuration for it must state (LOG_UOP_BUFF_SIZE 13).
-"""
-
-PORTABLE = Capabilities("portable")
+PORTABLE = Capabilities("portable", micro_ops=2048)
 """Supported by every implementation (of those that exist for tiles of several rows)."""
 
 PRESETS = {c.name: c for c in (FULL, FSIM, HLS_2020, CHISEL, PORTABLE)}

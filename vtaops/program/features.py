@@ -13,11 +13,11 @@ from operator import itemgetter
 
 import numpy as np
 
-from vtaops.base.shapes import Indices, Words
+from vtaops.base.shapes import Indices, Ints, Words
 from vtaops.machine.alu import AluOp
 from vtaops.machine.capabilities import Capabilities, Feature
 from vtaops.machine.config import HardwareConfig, Memory
-from vtaops.machine.isa import Alu, Encoding, Load
+from vtaops.machine.isa import Alu, Encoding, Load, LoopInstruction, rows_of
 
 _PADS = ("y_pad_top", "y_pad_bottom", "x_pad_left", "x_pad_right")
 
@@ -82,4 +82,25 @@ def first_unsupported(
         for feature, rows in needs(config, words)
         if rows.size and not capabilities.has(feature)
     ]
+    depth = capabilities.micro_op_depth(config)
+    if depth < config.uop.depth:
+        ends = _micro_op_ends(config, words)
+        for index in np.flatnonzero(ends > depth)[:1].tolist():
+            reason = f"uses micro-op {ends[index] - 1}: {name} holds {depth} micro-ops"
+            unsupported.append((index, reason))
     return min(unsupported, key=itemgetter(0), default=None)
+
+
+def _micro_op_ends(config: HardwareConfig, words: Words) -> Ints:
+    """Return the end of the micro-op range that each instruction uses."""
+    encoding = Encoding.of(config)
+    ends = np.zeros(len(words), np.int64)
+    for cls in encoding.instructions:
+        rows = rows_of(words, cls)
+        f = encoding.columns(words[rows], cls)
+        if issubclass(cls, LoopInstruction):
+            ends[rows] = f["uop_end"]
+        elif cls is Load:
+            fills = (f["memory"] == Memory.UOP) & (f["x_size"] > 0)
+            ends[rows] = np.where(fills, f["sram_base"] + f["x_size"], 0)
+    return ends

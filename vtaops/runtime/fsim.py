@@ -248,7 +248,7 @@ def limits_of(capabilities: Capabilities) -> dict[str, int]:
     del flags["far_shift"]  # only compilers use it
     return {
         **flags,
-        "micro_ops": 0,  # as many as the configuration says
+        "micro_ops": capabilities.micro_ops,
         "token_capacity": capabilities.token_capacity,
         "separate_out": capabilities.separate_out,
     }

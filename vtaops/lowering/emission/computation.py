@@ -53,7 +53,7 @@ class Computation:
         self._roles = roles(leaf)
         self._context = context
         self._addresses = context.addresses
-        self._micro_op_depth = context.config.uop.depth
+        self._micro_op_depth = context.options.depth(context.config)
         self._iterations = Iterations(leaf.loops, leaf.guards)
         self._every = IterationBox(tuple(range(loop.extent) for loop in leaf.loops))
         self._point = self._iterations.picker(operand.offset for operand in leaf.operands)

@@ -53,7 +53,7 @@ def emit(
     operations = without_dead_loads(walk(tree, buffers, config, options))
     # Before `overwrite`: two products that pair are one instruction, of which one step overwrites.
     if config.has(Extension.PAIRS):
-        operations = merge_pairs(operations, config, config.uop.depth)
+        operations = merge_pairs(operations, config, options.depth(config))
     operations = overwrite_instead_of_reset(operations, config)
     # Last: it post-processes the last writers of accumulators, which `overwrite` splits.
     if config.has(Extension.POST):

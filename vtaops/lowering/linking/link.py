@@ -102,7 +102,8 @@ def link(
     placed = [_placed(part, number) for number, part in enumerate(parts)]
     once = [_placed(_only(o, parts[k]), k) for k, o in (pinned or {}).items()]
     turns = [(span.start, span.stop, lag) for span, lag in (interleave or {}).items()]
-    machine = _machine(config, ordering.constants())
+    depth = min(part.fragment.options.depth(config) for part in parts)
+    machine = _machine(config, depth, ordering.constants())
     try:
         linked = _uses.link(machine, placed, once, _spaces(buffers), turns)
     except OverflowError as error:
@@ -147,7 +148,7 @@ def _spaces(buffers: Sequence[Buffer]) -> list[tuple[int, int, bool]]:
 
 
 @lru_cache(maxsize=64)
-def _machine(config: HardwareConfig, constants: tuple[tuple[str, int], ...]) -> Any:
+def _machine(config: HardwareConfig, depth: int, constants: tuple[tuple[str, int], ...]) -> Any:
     """Return for C++ where fields lie, and the numbers of the machine and of the order."""
     encoding = Encoding.of(config)
     slots = [slot for cls in (Load, Gemm, Alu, Post) for slot in encoding.slots.get(cls, ())]
@@ -155,7 +156,7 @@ def _machine(config: HardwareConfig, constants: tuple[tuple[str, int], ...]) -> 
         "granule": _granule(config),
         "port_width": config.port_width,
         "wgt_depth": config.wgt.depth,
-        "uop_depth": config.uop.depth,
+        "uop_depth": depth,
         "forwards": config.has(Extension.FORWARD),
         **dict(constants),
     }
