@@ -21,7 +21,7 @@ from typer import Argument, Option
 from vtaops.base.errors import ArgumentError, UnsupportedError
 from vtaops.base.reasons import HINTS
 from vtaops.cli import options
-from vtaops.cli.evaluate import evaluated
+from vtaops.cli.evaluate import evaluated, task_of
 from vtaops.cli.networks import compiled_model, planned, random_input, rounded
 from vtaops.cli.start_page import Findings, page
 from vtaops.machine.config import NETWORK_CONFIG
@@ -59,7 +59,7 @@ def start(
         Option(
             help="Its inputs: a folder with a folder of pictures for each class; an .npz file "
             "with an array for each input and, if known, `labels`; a folder of pictures, .npy or "
-            ".npz files."
+            ".npz files; a .json file in the format of COCO beside its pictures."
         ),
     ] = None,
     random_data: Annotated[
@@ -315,7 +315,8 @@ def _evaluate(found: Findings, files: _Files, most: int | None, stated: list[obj
     words = "--data", found.data, *_given("--against", against), "--samples", count, *stated
     with found.step("evaluate", files.compiled, *words):
         samples = found.samples.drawn(count)
-        found.accuracy = evaluated(found.model, samples, against)
+        task = task_of(found.model, samples, found.data)
+        found.accuracy = evaluated(found.model, samples, task, against)
 
 
 def _given(option: str, value: object) -> list[object]:

@@ -1,7 +1,9 @@
-"""Data with labels: pictures in folders by class, arrays with labels."""
+"""Data with labels: pictures in folders by class, arrays with labels, pictures with boxes."""
 
 from __future__ import annotations
 
+import json
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from vtaops.base.errors import ModelError
+from vtaops.base.errors import ModelError, raising
 from vtaops.base.files import exists
+from vtaops.base.shapes import Array
 from vtaops.quantization.pictures import Preparation, is_picture, read_picture
 from vtaops.quantization.samples import Sample, load_samples, only_input, read_arrays
 
@@ -25,7 +28,9 @@ Shapes = Mapping[str, tuple[int, ...]]
 class Case:
     """A sample: its name, how it is read, its label if there is one, and its picture.
 
-    A label is the number of a class, or an array of such numbers for a sequence.
+    A label is the number of a class, an array of such numbers for a sequence, a text, or boxes as
+    rows of (class, left, top, right, bottom) in shares of the picture. Categories of COCO are
+    numbered in the order of their own numbers; its crowds are no boxes.
     """
 
     name: str
@@ -57,7 +62,8 @@ def load_dataset(
     source
         A folder with a folder of pictures for each class: classes are numbered in the order of
         their names, or by their names if all are numbers. Or an `.npz` file with an array for each
-        input and an array `labels`; or any calibration data, which have no labels.
+        input and an array `labels`; or a `.json` file in the format of COCO, whose pictures lie
+        beside it; or any calibration data, which have no labels.
     shapes
         Shapes of the model's inputs by name.
     preparation
@@ -73,6 +79,8 @@ def load_dataset(
         raise ModelError(f"the data {path} do not exist")
     if path.suffix == ".npz":
         return _arrays(path, shapes)
+    if path.suffix == ".json":
+        return _boxes(path, shapes, preparation)
     folders = sorted(each for each in path.iterdir() if each.is_dir()) if path.is_dir() else []
     if folders:
         return _by_class(folders, shapes, preparation)
@@ -115,10 +123,37 @@ def _arrays(path: Path, shapes: Shapes) -> Dataset:
     cases = [*_unlabelled(load_samples(arrays, shapes))]
     if labels is None:
         return Dataset(cases, {})
-    if len(labels) != len(cases) or labels.dtype.kind not in "iu":
+    if len(labels) != len(cases) or labels.dtype.kind not in "iuU":
         raise ModelError(
             f"{path}: {LABELS!r} holds {len(labels)} values of {labels.dtype}; give one whole "
-            f"number or a row of them for each of the {len(cases)} samples"
+            f"number, a row of them, or a text for each of the {len(cases)} samples"
         )
     pairs = zip(cases, labels, strict=True)
     return Dataset([replace(case, label=label) for case, label in pairs], {})
+
+
+def _boxes(path: Path, shapes: Shapes, preparation: Preparation | None) -> Dataset:
+    """Return the pictures of a file of COCO with their boxes."""
+    with raising(ModelError, f"{path} is no list of boxes in the format of COCO", Exception):
+        content = json.loads(path.read_text())
+        kinds = sorted({box["category_id"] for box in content["annotations"]})
+        names = {each["id"]: each["name"] for each in content.get("categories", ())}
+        numbers = {kind: number for number, kind in enumerate(sorted(names) or kinds)}
+        rows: dict[int, list[list[float]]] = defaultdict(list)
+        for box in content["annotations"]:
+            row = [numbers[box["category_id"]], *map(float, box["bbox"])]
+            rows[box["image_id"]] += [] if box.get("iscrowd") else [row]
+        images = [
+            (path.parent / image["file_name"], _shares(rows[image["id"]], image))
+            for image in content["images"]
+        ]
+    classes = {numbers[kind]: name for kind, name in names.items()}
+    return Dataset([_pictured(file, shapes, preparation, label) for file, label in images], classes)
+
+
+def _shares(rows: Sequence[Sequence[float]], image: Mapping[str, Any]) -> Array:
+    """Return boxes of left, top, width and height in pixels as shares of a picture, by corners."""
+    boxes = np.array(rows, np.float64).reshape(-1, 5)
+    boxes[:, 3:] += boxes[:, 1:3]
+    boxes[:, 1:] /= [image["width"], image["height"]] * 2
+    return boxes
