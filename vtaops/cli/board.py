@@ -312,6 +312,44 @@ def _described(
     return {"board": facts, **speed}, [described, table]
 
 
+@board_app.command("calibrate")
+def board_calibrate(
+    board: Board,
+    *,
+    clock_mhz: Annotated[
+        float,
+        Option(help="Clock of logic that counts no cycles: there the host measures times."),
+    ] = 100.0,
+) -> None:
+    """Fit the timing model's DRAM to a board with a dozen launches; print the errors.
+
+    Example: vtaops board calibrate 192.168.2.99
+    """
+    from vtaops.board.calibration import calibrate
+
+    with _open(board) as device, progress_bar("calibrate"):
+        start = getattr(getattr(device, "design", None), "timing", None)
+        calibration = calibrate(device, clock_mhz=clock_mhz, start=start)
+    errors = {name: calibration.error(name) for name in ("before", "after")}
+    parameters = calibration.parameters
+    fitted = {"dram_latency": parameters.dram_latency, "bandwidth": parameters.bandwidth}
+    data = {
+        "parameters": fitted,
+        "overhead_cycles": calibration.overhead,
+        "error": errors,
+        "probes": [asdict(probe) for probe in calibration.probes],
+    }
+    show(
+        data,
+        *(
+            f"{name}: {mean:.2%} on average, {most:.2%} at most"
+            for name, (mean, most) in errors.items()
+        ),
+        f"a launch takes another {calibration.overhead:,.0f} cycles",
+        f"TimingParameters({', '.join(f'{name}={value}' for name, value in fitted.items())})",
+    )
+
+
 def _open(board: str) -> RemoteDevice | Ulx3s:
     if board.startswith(ULX3S):
         from vtaops.runtime.ulx3s import Ulx3s
