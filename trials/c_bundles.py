@@ -482,7 +482,7 @@ def _moved_and_pooled(graph: Graph, x: Tensor, free: Callable, weights: Callable
         weights(5, 2, 2, 3), None, free(10), strides=(2, 1), dilation=(2, 3), groups=5
     )
     found = [graph.add(up, x)]
-    window = {"kernel": (3, 2), "strides": (2, 2), "padding": (1, 1, 0, 1), "ceil": True}
+    window = {"kernel": (3, 2), "strides": (2, 2), "padding": (1, 1, 1, 1)}
     found.append(graph.add(MaxPool(**window, dilation=(1, 3)), x))
     means = {"requantization": Requantization(40000, 18, 5), **window}
     pools = [AveragePool(**means, dilation=(2, 1), exclude_padding=b) for b in (True, False)]

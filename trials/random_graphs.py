@@ -16,6 +16,7 @@ import vtaops
 from trials.campaign import Campaign, Result, result
 from vtaops import HardwareConfig
 from vtaops.base.shapes import ceil_div
+from vtaops.base.window import Window
 from vtaops.errors import ShapeError
 from vtaops.graph import (
     Add,
@@ -542,17 +543,22 @@ class RandomGraph:
             "kernel": kernel,
             "strides": self.rng.choice([(1, 1), (2, 2), (3, 2)]),
             "padding": tuple(self.rng.randint(0, kernel[i % 2] // 2) for i in range(4)),
-            "ceil": self.rng.random() < 0.7,
         }
-        dilation = self.rng.choice([(1, 1), (1, 1), (2, 1), (1, 3)])
+        ceil, dilation = self.rng.random() < 0.7, self.rng.choice([(1, 1), (1, 1), (2, 1), (1, 3)])
+        top, left, bottom, right = sides = window["padding"]
+        down, across = Window(*window.values(), dilation, ceil).beyond(*x.shape[2:])
+        window["padding"] = top, left, bottom + down, right + across
         if self.rng.random() < 0.3:
             return self.graph.add(MaxPool(**window, dilation=dilation), x)
+        beyond = any((down, across))
+        if any(sides):  # a mean does not count both its padding and less than it
+            beyond, window["padding"] = False, sides
         pool = AveragePool.from_ratio(
             self.rng.choice([0.37, 1.4] if self.free else [0.5, 1.0]),
             kernel[0] * kernel[1],
             shifts_only=not self.free,
             zero_point=self.zero_point(),
-            exclude_padding=self.rng.random() < 0.4,
+            exclude_padding=self.rng.random() < 0.4 or beyond,
             dilation=dilation,
             **window,
         )

@@ -42,7 +42,7 @@ def copies(array: Places) -> Iterator[tuple[int, int, list[Axis]]]:
     small steps, so that a step copies adjacent memory; the others are also ordered by their steps.
     """
     strides = [math.prod(array.shape[axis + 1 :]) for axis in range(array.ndim)]
-    for first, at, axes in _boxes(array, strides, 0, []):
+    for first, at, axes in _boxes(array, strides, 0, []) if array.size else ():
         joined = _joined(sorted(axes, key=lambda one: -one[2]))
         joined.sort(
             key=lambda axis: (axis[1:] == (1, 1), axis[0] >= 8, -axis[1] - axis[2], axis[0])
