@@ -310,7 +310,7 @@ def _start_page(name: str) -> str:
     made = named(name)
     found = Findings(Path(name), name, {"inputs": name}, None, commands=[f"vtaops run {name}"])
     found.model, found.report = made, made.report()
-    found.costs = [Cost(name, name, 1.0)]
+    found.costs = [Cost(name, name, 1.0, 1.0, name)]
     return page(found, shlex.quote(name))
 
 

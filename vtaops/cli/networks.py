@@ -374,7 +374,8 @@ def quantize(
         bool,
         Option(
             "--worst",
-            help="Also list the ten tensors whose rounding costs the outputs most.",
+            help="Also list the ten tensors whose rounding costs the outputs most, and what would "
+            "help.",
         ),
     ] = False,
 ) -> None:
@@ -410,7 +411,13 @@ def quantize(
         "recipe": str(done.recipe),
     }
     if worst:
-        columns = {"tensor": "", "operator": "", "costs dB": ".1f"}
+        columns = {
+            "tensor": "",
+            "operator": "",
+            "costs dB": ".1f",
+            "steps": ".0f",
+            "would help": "",
+        }
         title = "Tensors whose rounding costs the outputs most"
         tables.append(list_table(title, columns, map(astuple, costly)))
         data["worst"] = [asdict(cost) for cost in costly]

@@ -1,4 +1,4 @@
-"""What the rounding of each tensor costs the outputs.
+"""What the rounding of each tensor costs the outputs, and what would help.
 
 The file is run with one tensor left float at a time. The gain at the outputs that the user named is
 what its rounding costs there, whatever the error in the tensor itself: that of a normalised tensor
@@ -14,8 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from vtaops.base.progress import tracked
+from vtaops.base.shapes import Array
 from vtaops.graph.onnx_files import (
+    Arrays,
+    Connections,
     ModelProto,
+    NodeProto,
     initializers,
     make_node,
     producers,
@@ -25,10 +29,10 @@ from vtaops.graph.onnx_files import (
     require,
 )
 from vtaops.graph.probe import Probe
-from vtaops.quantization.departures import operators_of
 from vtaops.quantization.pairs import images
-from vtaops.quantization.quality import outputs, spread, sqnrs
+from vtaops.quantization.quality import FEW, outputs, spread, sqnrs
 from vtaops.quantization.samples import Sample
+from vtaops.quantization.scales import PRODUCTS
 
 JUDGES = 2
 """Most samples that judge."""
@@ -38,6 +42,9 @@ MOST_DB = 200.0
 
 LEAST_GAIN = 0.05
 """Gain in dB under which a tensor is not listed."""
+
+UNEVEN = 8
+"""Ratio of ranges from which the smaller one has too few steps of one grid."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +58,17 @@ class Cost:
         none does.
     gain_db
         The gain in SQNR, as the mean of all outputs, if only this tensor were float.
+    steps
+        The largest magnitude of its values in steps of its grid.
+    advice
+        What would help.
     """
 
     tensor: str
     operator: str
     gain_db: float
+    steps: float
+    advice: str
 
 
 def costs(
@@ -80,9 +93,18 @@ def costs(
         name: switches.mean_sqnr([name]) - rounded
         for name in tracked("try a tensor in float", [*switches.images])
     }
-    operators = operators_of(model)
+    tensors, written, stored = Connections(model), producers(quantized), initializers(quantized)
     worst = sorted(gains, key=lambda name: -gains[name])[:count]
-    return [Cost(n, operators[n], gains[n]) for n in worst if gains[n] > LEAST_GAIN]
+    known = {**tensors.constants, **samples[0]}
+    known |= Probe(model, [n for n in worst if n not in known], exact=False).run(samples[0])
+    result = []
+    for name in (name for name in worst if gains[name] > LEAST_GAIN):
+        steps = _steps(known[name], written[switches.images[name]], stored)
+        advice = _advice(name, known[name], steps, tensors)
+        writer = tensors.writers.get(name)
+        kind = writer.op_type if writer else "constant" if name in tensors.constants else "input"
+        result.append(Cost(name, kind, gains[name], steps, advice))
+    return result
 
 
 class Switches:
@@ -133,3 +155,48 @@ def switched(model: ModelProto, quantized: ModelProto, found: dict[str, str]) ->
         nodes += [node, *(switches[name] for name in node.output if name in switches)]
     refill(result.graph.node, nodes)
     return result
+
+
+def _steps(value: Array, pair: NodeProto, constants: Arrays) -> float:
+    scale = float(constants[pair.input[1]].min())
+    return float(np.abs(value).max(initial=0.0)) / scale
+
+
+def _advice(name: str, value: Array, steps: float, tensors: Connections) -> str:
+    """Return what would help: the reason that shows in the values first, a float node last."""
+    readers = tensors.readers.get(name, [])
+    alone = f"--float {_rounding_node(name, tensors).name}"
+    if name in tensors.constants:
+        return _constant_advice(value) or alone
+    joined = [reader.name for reader in readers if reader.op_type == "Concat"]
+    if joined and steps < FEW:
+        return f"--float {joined[0]}, whose parts have one grid"
+    return _tensor_advice(value) or alone
+
+
+def _rounding_node(name: str, tensors: Connections) -> NodeProto:
+    """Return the node for which a tensor is rounded: a product that writes it, else a reader."""
+    writer, readers = tensors.writers.get(name), tensors.readers.get(name, [])
+    if writer is not None and (writer.op_type in PRODUCTS or not readers):
+        return writer
+    return readers[0]
+
+
+def _constant_advice(value: Array) -> str:
+    """Return what would help a weight; nothing for a bias."""
+    if value.ndim < 2:
+        return ""
+    uneven = _uneven(np.abs(value).max(axis=tuple(range(1, value.ndim))))
+    return "free scales, one for each channel, or equalization" if uneven else "learned rounding"
+
+
+def _tensor_advice(value: Array) -> str:
+    """Return what would help a tensor, as its values show; nothing if they are even."""
+    uneven = value.ndim == 4 and _uneven(np.abs(value).max(axis=(0, 2, 3)))
+    return "equalization: its channels differ in range" if uneven else ""
+
+
+def _uneven(ranges: Array) -> bool:
+    """Return whether half of the channels are far smaller than the largest one."""
+    positive = ranges[ranges > 0]
+    return bool(positive.size and positive.max() > UNEVEN * np.median(positive))

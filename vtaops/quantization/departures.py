@@ -81,7 +81,7 @@ def departures(model: ModelProto, quantized: ModelProto, sample: Sample) -> tupl
         If ONNX Runtime rejects the file.
     """
     file, held = _beside(model, quantized)
-    known, operators = {**initializers(model), **sample}, operators_of(model)
+    known, operators = {**initializers(model), **sample}, _operators(model)
     shown = [f"float/{name}" for name in held if name not in known]
     values = Probe(file, [*shown, *held.values()]).run(sample)
     pairs, constants = producers(quantized), initializers(quantized)
@@ -115,7 +115,7 @@ def changed_outputs(
         If ONNX Runtime rejects the model.
     """
     values, held_values = Probe(model).run(sample), Probe(prepared, exact=False).run(sample)
-    operators, result = operators_of(model), []
+    operators, result = _operators(model), []
     for name, held in held_values.items():
         exact = values[name]
         if exact.dtype.kind != "f":
@@ -126,7 +126,7 @@ def changed_outputs(
     return tuple(result)
 
 
-def operators_of(model: ModelProto) -> dict[str, str]:
+def _operators(model: ModelProto) -> dict[str, str]:
     """Return the operator that writes each tensor, or what it is if none does."""
     operators = dict.fromkeys((tensor.name for tensor in model.graph.initializer), "constant")
     operators |= {value.name: "input" for value in graph_inputs(model)}

@@ -123,7 +123,7 @@ class Quantization:
     relief: Relief | None = None
 
     def costs(self, count: int = 10) -> list[Cost]:
-        """Return the tensors whose rounding costs the outputs most."""
+        """Return the tensors whose rounding costs the outputs most, and what would help."""
         return costs(self.prepared, self.model, self.samples, count)
 
     def quality(self) -> Quality:
