@@ -101,7 +101,7 @@ def devices(seed: int, *, garbage: bool = True) -> dict[str, Callable[[], Device
         "RTL over AXI": lambda: Tsim(
             over_axi,
             interface="axi",
-            port_bytes=32 if wide else 8,
+            parameters=RtlParameters(port_bytes=32 if wide else 8),
             latency=latency,
             jitter_seed=seed,
         ),

@@ -473,7 +473,7 @@ def _hand_in_hand(config: vtaops.HardwareConfig, *, scales: bool = True) -> Prog
     """Link a convolution and a depthwise one that takes its inputs from the output memory."""
     ending = {"bias": True, "scales": True, "shift": 0} if scales else {"shift": 8}
     scaled = {**ending, "out_channels": 32}
-    image = {"height": 12, "width": 12}
+    image = {"height": 7, "width": 7}
     ops = [
         vtaops.Conv2d(in_channels=16, kernel=1, **image, **scaled),
         vtaops.Conv2d(in_channels=32, groups=32, kernel=3, strides=2, padding=1, **image, **scaled),

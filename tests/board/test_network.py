@@ -21,6 +21,14 @@ SECRET = "a secret of more than sixteen bytes"
 COUNTERS = {"gemm_counter": 451584, "alu_counter": 9408, "inp_load_nbytes": 114688}
 """Some that the tutorial published."""
 
+INFO = """
+import json
+import sys
+from vtaops.runtime.remote import RemoteDevice
+
+print(json.dumps(RemoteDevice(sys.argv[1]).info()))
+"""
+
 CALLS = """
 import sys
 import numpy as np
@@ -179,7 +187,7 @@ def test_other_hosts_need_the_secret(hosts, tmp_path, secret):
     (tmp_path / "other").write_text(SECRET[::-1])
     other = {"VTAOPS_BOARD_SECRET_FILE": str(tmp_path / "other")}
     with serving(board, *BOARD_COMMAND, "--programmed", environment=secret) as address:
-        info = (sys.executable, "-m", "vtaops", "board", "info", "--json", address)
+        info = (sys.executable, "-c", INFO, address)
         assert "the board asks for its shared secret" in client.run(*info).stderr
         assert "the shared secret is wrong" in client.run(*info, environment=other).stderr
         facts = json.loads(client.run(*info, environment=secret).stdout)

@@ -49,8 +49,9 @@ def test_random_programs_equal_the_reference_over_axi(name, port_bytes):
         program = ConcurrentProgram(CONFIGS[name], seed)
         program.random_instructions(60)
         for jitter in (None, 3 * seed, 3 * seed + 1):
-            options = {"port_bytes": port_bytes, "jitter_seed": jitter, "latency": 2 + seed % 40}
-            with Tsim(CONFIGS[name], interface="axi", **options) as device:
+            options = {"jitter_seed": jitter, "latency": 2 + seed % 40, "interface": "axi"}
+            parameters = RtlParameters(port_bytes=port_bytes)
+            with Tsim(CONFIGS[name], parameters=parameters, **options) as device:
                 run_random(program, program.concurrent_stream(), device)
 
 

@@ -230,6 +230,6 @@ def test_command_line_runs_on_tsim():
 
 
 def test_command_line_builds_models():
-    result = command("hardware", "build", "tiny")
+    result = command("hardware", "build", "--config", "tiny")
     assert result.exit_code == 0, result.output
     assert Path(result.stdout.strip()).is_file()

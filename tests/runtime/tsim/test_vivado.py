@@ -293,7 +293,9 @@ def test_what_cannot_be_built_is_refused(name, options, message, tmp_path):
 
 def test_command_line_writes_the_design(tmp_path):
     folder = tmp_path / "vta"
-    done = CliRunner().invoke(cli.app, ["hardware", "write", "pynq", "--output", str(folder)])
+    done = CliRunner().invoke(
+        cli.app, ["hardware", "write", "--config", "pynq", "--output", str(folder)]
+    )
     assert done.exit_code == 0, done.output
     assert "vivado -mode batch -source build.tcl" in done.output
     assert {path.name for path in folder.iterdir()} == {"rtl", "build.tcl", "design.tcl"}
