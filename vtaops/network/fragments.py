@@ -6,6 +6,7 @@ POST immediates, so tiling and cycles are the same.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -223,7 +224,7 @@ def find_groups(
         return {}
     chains = _candidates(steps, fragments, resident)
     while True:
-        chosen = _most_saving({span: chain.saved for span, chain in chains.items()})
+        chosen = _most_saving({span: chain.saved for span, chain in chains.items()}, len(steps))
         untried = dict.fromkeys(chains[span] for span in chosen if not chains[span].tried)
         if not untried:
             return {span: turns for span in chosen if (turns := chains[span].best)}
@@ -258,13 +259,19 @@ def _spans(steps: Sequence[MappedOperator]) -> Iterator[range]:
             yield range(begin, end)
 
 
-def _most_saving(saved: Mapping[range, float]) -> list[range]:
-    """Return disjoint ranges of steps, those first that save most for each step."""
-    chosen = dict[int, range]()
-    for span in sorted((s for s in saved if saved[s] > 0), key=lambda s: -saved[s] / len(s)):
-        if chosen.keys().isdisjoint(span):
-            chosen |= dict.fromkeys(span, span)
-    return [*dict.fromkeys(chosen.values())]
+def _most_saving(saved: Mapping[range, float], count: int) -> list[range]:
+    """Return the disjoint ranges of `count` steps that save most in total, of those given."""
+    ending: dict[int, list[range]] = defaultdict(list)
+    for span in saved:
+        ending[span.stop].append(span)
+    best: list[tuple[float, list[range]]] = [(0, [])]  # for the first 0, 1, 2, ... steps
+    for end in range(1, count + 1):
+        choices = [best[-1]]
+        for span in ending[end]:
+            before, spans = best[span.start]
+            choices.append((before + saved[span], [*spans, span]))
+        best.append(max(choices, key=lambda choice: choice[0]))
+    return best[-1][1]
 
 
 def _is_candidate(steps: Sequence[MappedOperator]) -> bool:
