@@ -283,12 +283,11 @@ def test_files_that_are_no_models_are_refused(folder, tmp_path, change, said):
         LanguageModel.load(folder / "model.bin", length=LENGTH + 1)
 
 
-def test_the_carried_model_writes_a_story(monkeypatch):
+def test_the_demo_writes_a_story_with_the_carried_model(monkeypatch):
     carried = data_directory("examples/stories")
     monkeypatch.syspath_prepend(str(carried))
     stories = importlib.import_module("stories")
-    words = ["chat", str(carried / "stories.bin"), "Once upon a time", "--tokens", "100"]
-    said = CliRunner().invoke(app, [*words, "--no-prove"])
+    said = CliRunner().invoke(app, ["demo", "--chat"])
     assert said.exit_code == 0
     story = said.stdout.strip()
     assert story.startswith("Once upon a time, there was a")

@@ -23,6 +23,7 @@ from vtaops.program.timing import KINDS, WAITS
 from vtaops.program.timing.lanes import KIND_COLORS, LANES, TOKEN_COLORS, WAIT_COLORS
 from vtaops.report import (
     RooflinePoint,
+    chrome_trace,
     interactive,
     roofline,
     save_figure,
@@ -192,6 +193,35 @@ def test_interactive_page_is_self_contained(pair):
     assert set(data["queues"]) == set(TOKEN_COLORS)
     assert "${" in page.scripts["code"]  # template placeholders of the script survive
     assert "$$" not in page.scripts["code"]
+
+
+def test_chrome_trace(timeline):
+    trace = json.loads(json.dumps(chrome_trace(timeline, "test")))
+    records = trace["traceEvents"]
+    names = [r["args"]["name"] for r in records if r.get("name") == "thread_name"]
+    assert names == [*LANES, "port read", "port write"]
+    gemm = sum(r["dur"] for r in records if r["ph"] == "X" and r["name"] == "gemm")
+    assert gemm == timeline.program.stats().gemm_counter
+    starts = {r["id"]: r for r in records if r["ph"] == "s"}
+    ends = {r["id"]: r for r in records if r["ph"] == "f"}
+    assert len(starts) == len(timeline.tokens)
+    assert all(starts[n]["ts"] <= ends[n]["ts"] for n in starts)
+    slices = [r for r in records if r["ph"] == "X"]
+    for number, token in enumerate(timeline.tokens):
+        for end, instruction in ((starts, token.sender), (ends, token.receiver)):
+            at = end[number]
+            around = [
+                s["args"]["instruction"]
+                for s in slices
+                if s["tid"] == at["tid"] and s["ts"] <= at["ts"] < s["ts"] + s["dur"]
+            ]
+            assert around == [instruction]
+    by_thread = {}
+    for r in (r for r in records if r["ph"] == "X"):
+        by_thread.setdefault(r["tid"], []).append((r["ts"], r["ts"] + r["dur"]))
+    for spans in by_thread.values():  # a thread does one thing at a time
+        spans.sort()
+        assert all(a[1] <= b[0] for a, b in pairwise(spans))
 
 
 # ------------------------------------------------------------------- -------- roofline

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
+from typer import Option
 
 from vtaops.base.data import data_directory
+from vtaops.cli.chat import chat as write_story
 from vtaops.cli.options import (
     Config,
     Force,
@@ -27,6 +29,9 @@ def demo(
     *,
     output: Annotated[Path, to_write("Output folder, created if necessary.")] = Path("vtaops-demo"),
     config: Config = NETWORK_CONFIG,
+    chat: Annotated[
+        bool, Option("--chat", help="Write a story instead, with a small language model.")
+    ] = False,
     force: Force = False,
 ) -> None:
     """Quantise, compile, prove and run a small trained network; draw where its cycles go.
@@ -35,7 +40,13 @@ def demo(
     outputs of each step stay in the folder, and the commands shown repeat each step.
 
     Example: vtaops demo -o demo
+
+    Example: vtaops demo --chat
     """
+    if chat:
+        teller = data_directory("examples/stories") / "stories.bin"
+        write_story(teller, "Once upon a time", config=config, tokens=100, no_prove=True)
+        return
     from vtaops.cli import app
     from vtaops.network.compile import target_of
     from vtaops.quantization.pictures import Preparation

@@ -5,6 +5,7 @@ Contains only argument parsing and printing; see `vtaops.cli`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import chain, product
@@ -30,10 +31,11 @@ def program(
     output: Annotated[
         Path | None,
         options.to_write(
-            "A picture (.png .svg .pdf), or an interactive page (.html), of the activity of every "
-            "unit in every cycle.",
+            "A picture (.png .svg .pdf), an interactive page (.html), or a trace for Perfetto "
+            "(.json, of one program) of the activity of every unit in every cycle.",
             *FIGURE_SUFFIXES,
             ".html",
+            ".json",
         ),
     ] = None,
     layer: options.Layers = None,
@@ -49,7 +51,14 @@ def program(
 
     Example: vtaops report program --layer tutorial.convolution_opt -o c8.html
     """
-    from vtaops.report import interactive, save_figure, spacetime, statistics_data, statistics_table
+    from vtaops.report import (
+        chrome_trace,
+        interactive,
+        save_figure,
+        spacetime,
+        statistics_data,
+        statistics_table,
+    )
 
     span = _window(window)
     programs = _programs(files, layer, tiling, config)
@@ -61,6 +70,8 @@ def program(
         return
     if output.suffix.lower() == ".html":
         write_text(output, interactive(timelines, [*programs], span))
+    elif output.suffix.lower() == ".json":
+        write_text(output, json.dumps(chrome_trace(timelines[0], next(iter(programs)))))
     else:
         save_figure(spacetime(timelines, [*programs], span), output)
     say(f"written to {output}", err=True)

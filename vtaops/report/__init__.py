@@ -5,6 +5,7 @@ that draw.
 """
 
 from vtaops.program.timing.interactive import interactive
+from vtaops.report.chrome_trace import chrome_trace
 from vtaops.report.exploration import exploration_page, exploration_table
 from vtaops.report.files import save_figure, write_text
 from vtaops.report.roofline import RooflinePoint, roofline
@@ -17,6 +18,7 @@ from vtaops.report.statistics import (
 
 __all__ = [
     "RooflinePoint",
+    "chrome_trace",
     "exploration_page",
     "exploration_table",
     "interactive",
