@@ -251,7 +251,6 @@ def measure(case: str, models: Path, *, rtl: bool) -> dict[str, Any]:
     proof = compiled.prove()
     clock("proof")
     found["proof"] = {
-        "products": proof.products,
         "unproven": list(proof.unproven),
         "compile_mb": compile_mb,
         "proof_mb": peak(),
