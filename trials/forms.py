@@ -28,6 +28,7 @@ TOKENS = (5, 8)
 
 VECTOR = (12,)
 
+RUNTIME = "com.microsoft"
 """The domain of ONNX Runtime's own operators."""
 
 
@@ -607,6 +608,12 @@ def _rms_norm(b: Network, x: str) -> str:
     return str(b.add("Mul", b.add("Mul", x, inverse), b.uniform(0.5, 1.5, 8)))
 
 
+def _skip_norm(b: Network, x: str) -> str:
+    kind = "SkipSimplifiedLayerNormalization"
+    y = b.add(kind, x, b.product(b.add("Relu", x)), b.uniform(0.5, 1.5, 8), domain=RUNTIME)
+    return b.declare(y, b.shape_of(x))
+
+
 norm = _group("Normalisations")
 norm(
     "BatchNormalization", "behind a Conv", lambda b, x: _batch_norm(b, b.conv(x, 8, 8, bias=False))
@@ -655,6 +662,7 @@ norm(
     shape=TOKENS,
     opset=23,
 )
+norm("SkipSimplifiedLayerNormalization", "of ONNX Runtime", _skip_norm, shape=TOKENS)
 norm("GroupNormalization", "", _affine("GroupNormalization", 8, num_groups=2), opset=21)
 norm("LpNormalization", "axis 1", _node("LpNormalization", axis=1))
 norm("LRN", "size 5", _node("LRN", size=5))

@@ -13,6 +13,7 @@ from vtaops.graph import onnx_files
 from vtaops.graph.probe import Probe
 
 TOKENS, WIDTH = 6, 16
+RUNTIME = "com.microsoft"
 
 
 class Decoder(Builder):
@@ -37,7 +38,26 @@ def norm_of_last_two(b, x):
     return b.add("RMSNormalization", x, b.floats(TOKENS, WIDTH, low=0.5), axis=-2)
 
 
-CASES = {"RMSNormalization": norm, "RMSNormalization of two axes": norm_of_last_two}
+def simplified(b, x):
+    return b.add("SimplifiedLayerNormalization", x, b.floats(WIDTH, low=0.5), epsilon=1e-3)
+
+
+def skipped(b, x, bias=False):
+    given = [x, b.product(x), b.floats(WIDTH, low=0.5), *([b.floats(WIDTH)] if bias else [])]
+    kind = "SkipSimplifiedLayerNormalization"
+    y, _, _, total = b.add(kind, *given, outputs=4, domain=RUNTIME, epsilon=1e-3)
+    b.nodes[-1].output[1] = b.nodes[-1].output[2] = ""
+    return b.add("Add", b.product(y), total)
+
+
+CASES = {
+    "RMSNormalization": norm,
+    "RMSNormalization of two axes": norm_of_last_two,
+    "SimplifiedLayerNormalization": simplified,
+    "SkipSimplifiedLayerNormalization": skipped,
+    "SkipSimplifiedLayerNormalization with a bias": lambda b, x: skipped(b, x, bias=True),
+}
+OPSETS = {name: 23 if name.startswith("RMS") else 17 for name in CASES}
 
 
 def network(name):
@@ -45,7 +65,7 @@ def network(name):
     b = Decoder(7)
     x = b.product(b.input([1, TOKENS, WIDTH]))
     b.output(b.product(CASES[name](b, x)))
-    return b.model(23), b.rng.standard_normal((8, TOKENS, WIDTH)).astype(np.float32)
+    return b.model(OPSETS[name]), b.rng.standard_normal((8, TOKENS, WIDTH)).astype(np.float32)
 
 
 def expanded(model):
@@ -109,16 +129,27 @@ def test_files_with_pairs_hold_it():
     assert np.abs(found - expected).max() < 0.2
 
 
-def test_too_few_inputs_are_an_error_by_name():
+def test_statistics_are_refused():
     b = Decoder(7)
-    b.output(b.add("RMSNormalization", b.input([1, 4, 8])))
-    with pytest.raises(ModelError, match=r"RMSNormalization|valid"):
+    y, _, _ = b.add(
+        "SkipSimplifiedLayerNormalization", b.input([1, 4, 8]), b.floats(1, 4, 8), b.floats(8),
+        outputs=3, domain=RUNTIME,
+    )  # fmt: skip
+    b.output(y, (1, 4, 8))
+    with pytest.raises(UnsupportedError, match="gives statistics"):
+        expanded(b.model(23))
+
+
+@pytest.mark.parametrize(
+    ("kind", "domain", "given"),
+    [
+        ("RMSNormalization", "", 1),
+        ("SkipSimplifiedLayerNormalization", RUNTIME, 2),
+    ],
+)
+def test_too_few_inputs_are_an_error_by_name(kind, domain, given):
+    b = Decoder(7)
+    x = b.input([1, 4, 8])
+    b.output(b.add(kind, x, *[b.floats(4, 4)] * (given - 1), domain=domain))
+    with pytest.raises(ModelError, match=f"{kind}|valid"):
         vtaops.frontends.import_model(onnx_files.opened(b.model(23)))
-
-
-def test_norms_of_onnx_runtime_are_refused_by_name():
-    b = Decoder(7)
-    kind = "SimplifiedLayerNormalization"
-    b.output(b.add(kind, b.input([1, 4, 8]), b.floats(8), domain="com.microsoft"))
-    with pytest.raises(UnsupportedError, match=f"com.microsoft.{kind}, an operator outside ONNX"):
-        vtaops.frontends.import_model(onnx_files.opened(b.model(17)))

@@ -1,6 +1,10 @@
 """Parts of ONNX models that ONNX Runtime executes: bit for bit what it does alone."""
 
+import os
+import signal
 import sys
+import threading
+import time
 
 import numpy as np
 import onnx
@@ -167,13 +171,11 @@ def part(*nodes, **constants):
     return OnnxFunction(model.SerializeToString())
 
 
-def loop(count, source="x", result="y"):
-    """Return a Loop that adds x to itself."""
+def loop(count, *inside, source="x", step="a", result="y"):
+    """Return a Loop that adds to x, while its condition, which never changes, holds."""
     flag = TensorProto.BOOL
-    nodes = [
-        helper.make_node("Identity", ["go"], ["on"]),
-        helper.make_node("Add", ["a", "a"], ["b"]),
-    ]
+    go, add = ("Identity", ["go"], ["on"]), ("Add", ["a", step], ["b"])
+    nodes = [*inside, helper.make_node(*go), helper.make_node(*add)]
     body = helper.make_graph(
         nodes,
         "body",
@@ -183,6 +185,22 @@ def loop(count, source="x", result="y"):
     return helper.make_node("Loop", [count, "", source], [result], body=body)
 
 
+def scan(source, **more):
+    body = helper.make_graph(
+        [helper.make_node("Add", ["s", "e"], ["t"])],
+        "body",
+        [value("s", 2), value("e")],
+        [value("t", 2)],
+    )
+    return helper.make_node("Scan", ["x", source], ["y"], body=body, num_scan_inputs=1, **more)
+
+
+def test_loops_that_say_how_often_they_run_do():
+    two = np.array([1, 3], np.float32)
+    np.testing.assert_array_equal(part(loop("n"), n=np.int64(3))(two)[0], 8 * two)
+    np.testing.assert_array_equal(part(scan("e"), e=np.float32([1, 2, 3]))(two)[0], two + 6)
+
+
 def indexed(*nodes):
     return [*nodes, helper.make_node("Gather", ["long", "zero"], ["y"])]
 
@@ -190,7 +208,28 @@ def indexed(*nodes):
 @pytest.mark.parametrize(
     ("nodes", "constants", "said"),
     [
-        ([loop("n")], {"n": np.int64(3)}, "the model has the Loop 'y'"),
+        ([loop("")], {}, "Loop 'y' must state how often it runs"),
+        ([loop("n")], {"n": np.int64(1 << 62)}, "Loop 'y' must state how often"),
+        ([loop("n")], {"n": np.int64(-1)}, "Loop 'y' must state how often"),
+        (
+            [helper.make_node("Cast", ["x"], ["m"], to=TensorProto.INT64), loop("m")],
+            {},
+            "Loop 'y' must state how often",
+        ),
+        (
+            [loop("n", loop("n", result="z"))],
+            {"n": np.int64(1000)},
+            "Loop 'z' must .* at most 65,536",
+        ),
+        (
+            [
+                helper.make_node("NonZero", ["x"], ["l"]),
+                helper.make_node("Cast", ["l"], ["m"], to=TensorProto.FLOAT),
+                scan("m", scan_input_axes=[1]),
+            ],
+            {},
+            "Scan 'y' must state how often",
+        ),
         (
             indexed(helper.make_node("ConstantOfShape", ["s"], ["long"])),
             {"s": np.array([3 << 28, 2]), "zero": np.int64(0)},
@@ -212,7 +251,31 @@ def test_a_part_without_bounds_is_refused_before_it_runs(nodes, constants, said)
         part(*nodes, **constants)(np.ones(2, np.float32))
 
 
-def test_import_refuses_a_loop():
+@pytest.mark.parametrize("restarts", [False, True])
+def test_an_interruption_ends_a_part_that_runs(restarts):
+    """Also where a signal restarts system calls, as libraries that once handled SIGINT leave it."""
+    inside = [
+        helper.make_node("ReduceSum", ["a"], ["total"], keepdims=0),
+        helper.make_node("Mul", ["big", "total"], ["scaled"]),
+        helper.make_node("MatMul", ["scaled", "big"], ["product"]),
+        helper.make_node("ReduceMax", ["product"], ["step"], keepdims=0),
+    ]
+    big = np.ones((512, 512), np.float32)
+    long = part(loop("n", *inside, step="step"), n=np.int64(1 << 16), big=big)
+    begin = time.monotonic()
+    timer = threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT])
+    signal.siginterrupt(signal.SIGINT, not restarts)
+    try:
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            long(np.ones(2, np.float32))
+        timer.join()
+    finally:
+        signal.siginterrupt(signal.SIGINT, True)
+    assert time.monotonic() - begin < 30  # to its end it takes several minutes
+
+
+def test_import_refuses_a_loop_without_bounds():
     b, x = stem()
     rows = b.add("Reshape", vector(b, x), b.constant(np.array([8, 2])))
     b.output(b.add("ReduceSum", rows, b.constant(np.array([0])), keepdims=0))
@@ -221,7 +284,7 @@ def test_import_refuses_a_loop():
     last.output[0], result = "sums", last.output[0]
     endless = loop("", source="sums", result=result)
     model.graph.node.append(endless)
-    with pytest.raises(vtaops.errors.UnsupportedError, match="the model has the Loop"):
+    with pytest.raises(vtaops.errors.UnsupportedError, match="must state how often it runs"):
         import_model(model)
 
 

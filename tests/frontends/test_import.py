@@ -15,7 +15,7 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 
 import vtaops
 from trials.onnx_models import Builder, images, small_network
-from vtaops.errors import ModelError, UnsupportedError
+from vtaops.errors import ModelError, ShapeError, UnsupportedError
 from vtaops.frontends import import_model
 from vtaops.graph import Graph, evaluate, onnx_files
 from vtaops.graph.executor import evaluate_all
@@ -209,6 +209,15 @@ OPERATORS = {
         "MaxPool", y, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 0, 0], ceil_mode=1
     ),
     "average_pool": lambda b, y: b.add("AveragePool", y, kernel_shape=[2, 2], strides=[2, 2]),
+    "counted_average_pool": lambda b, y: b.add(
+        "AveragePool",
+        y,
+        kernel_shape=[3, 3],
+        strides=[2, 2],
+        pads=[1, 1, 0, 0],
+        ceil_mode=1,
+        count_include_pad=1,
+    ),
     "residual": lambda b, y: b.add("Add", b.conv(y, 8, 8), y),
     "multiply": lambda b, y: b.add("Mul", y, b.conv(y, 8, 8, kernel=1)),
     "gate": lambda b, y: b.add("Mul", y, b.add("GlobalAveragePool", y)),
@@ -248,6 +257,19 @@ def test_operators_run_on_integers(name, scales):
     greatest, mean = (5, 1) if name in ("average_pool", "gate") else (3, 0.2)
     assert np.max(differences) <= greatest
     assert np.mean(differences) < mean
+
+
+@pytest.mark.parametrize("kind", ["AveragePool", "MaxPool"])
+def test_windows_behind_the_image_are_no_result(kind):
+    """ONNX counts a window that begins behind the image, and ONNX Runtime leaves it out."""
+    b = Builder()
+    grid = b.constant(np.float32(0.1)), b.constant(np.int8(3))
+    x = b.add("DequantizeLinear", b.add("QuantizeLinear", b.input([1, 8, 6, 6]), *grid), *grid)
+    window = {"kernel_shape": [1, 1], "strides": [3, 3], "ceil_mode": 1}
+    y = b.add("QuantizeLinear", b.add(kind, x, **window), *grid)
+    b.output(b.add("DequantizeLinear", y, *grid))
+    with pytest.raises(ShapeError, match=r"made float32\[1, 8, 2, 2\] instead of"):
+        evaluate(import_model(b.model(17)), images(1, (8, 6, 6)))
 
 
 def test_powers_of_two_differ_in_halves_only():

@@ -32,20 +32,21 @@ from vtaops.graph.requantization import (
 
 def _average_pool(value: Value, target: ResultRange) -> Source:
     pool, counted = window(value), bool(value.attrs.get("count_include_pad", 0))
-    if counted and any(pool.padding) and any(pool.more):
-        raise NotTranslated(f"{value.label} counts its padding, but not the pixels beyond it")
     data, scale = operand(value.first, value)
+    image, padding = reshaped(data, image_shape(value.first)), pool.whole_padding
+    if counted and any(pool.more) and any(pool.padding):  # what is beyond the padding never counts
+        image, padding = moved(ops.Pad(pool.padding), image), (0, 0, *pool.more)
     pooled = _average(
         value,
-        reshaped(data, image_shape(value.first)),
+        image,
         scale / target.scale,
         math.prod(pool.kernel),
         target,
         kernel=pool.kernel,
         strides=pool.strides,
-        padding=pool.whole_padding,
+        padding=padding,
         dilation=pool.dilation,
-        exclude_padding=any(pool.whole_padding) and not (counted and any(pool.padding)),
+        exclude_padding=any(padding) and (not counted or any(pool.more)),
     )
     return reshaped(pooled, value.static_shape)
 

@@ -39,7 +39,9 @@ def read_onnx(
     UnsupportedError
         If an operator belongs to none of ONNX's domains, or trains.
     """
-    return _Reader(onnx_files.checked(onnx_files.opened(source, shapes))).network()
+    model = onnx_files.opened(source, shapes)
+    composites.place_in_domains(model)
+    return _Reader(onnx_files.checked(model)).network()
 
 
 _MALFORMED = (AttributeError, IndexError, KeyError, TypeError, ZeroDivisionError)
@@ -90,7 +92,7 @@ class _Reader:
         if node.op_type in qoperators.RULES:
             results: Sequence[Value] = [qoperators.RULES[node.op_type](self.builder, operator)]
         elif composites.is_composite(node):
-            results = [composites.add_composite(self.builder, operator)]
+            results = composites.add_composite(self.builder, operator)
         elif node.domain in ("", "ai.onnx") or node.op_type in PAIRED:
             captured = [
                 self._values[name] for name in onnx_files.read_outside(node) if name in self._values

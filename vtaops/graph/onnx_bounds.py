@@ -1,17 +1,20 @@
 """Bounds of a part of an ONNX model, checked before ONNX Runtime sees it.
 
-There are no loops, and tensors of static shape fit in memory. Tensors whose shape only the data
-say are not bounded.
+Loops must state how often they run, and tensors of static shape must fit in memory. Tensors whose
+shape only the data say are not bounded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
 from vtaops.base.errors import ProgramError, UnsupportedError, raising
-from vtaops.graph.onnx_files import ModelProto, require, subgraphs
+from vtaops.graph.onnx_files import ModelProto, attributes, require, subgraphs, tensor_shapes
+
+TRIPS = 1 << 16
+"""Largest number of trips of a loop, those of the loops around it included."""
 
 TENSOR = 1 << 30
 """Largest tensor of static shape, in bytes."""
@@ -26,7 +29,8 @@ def require_bounded(model: ModelProto) -> None:
     Raises
     ------
     UnsupportedError
-        If it has a Loop or a Scan, or tensors larger than `TENSOR` or `FOLDED`.
+        If a Loop or a Scan has no known number of trips or more than `TRIPS`, or if tensors are
+        larger than `TENSOR` or `FOLDED`.
     ProgramError
         If it is malformed.
     """
@@ -37,7 +41,7 @@ def require_bounded(model: ModelProto) -> None:
 def _require_bounded(model: ModelProto) -> None:
     shape_inference = require("onnx").shape_inference
     graph = shape_inference.infer_shapes(model, data_prop=True).graph
-    _refuse_loops(graph)
+    _require_few_trips(graph, {}, {}, 1)
     sizes = dict(_sizes(graph))
     for name, nbytes in sizes.items():
         if nbytes > TENSOR:
@@ -72,13 +76,44 @@ def _sizes(graph: Any) -> Iterator[tuple[str, int]]:
             yield from _sizes(inner)
 
 
-def _refuse_loops(graph: Any) -> None:
-    """Refuse loops, at any depth, which might run without end."""
+def _require_few_trips(
+    graph: Any, constants: Mapping[str, Any], shapes: Mapping[str, Sequence[int]], trips: int
+) -> None:
+    """Refuse the loops of a graph whose trips are unknown or too many, times those around it."""
+    constants = _constants(graph, constants)
+    known = {name: (*tensor.dims,) for name, tensor in constants.items()}
+    shapes = {**shapes, **known, **tensor_shapes((*graph.input, *graph.value_info))}
     for node in graph.node:
-        if node.op_type in ("Loop", "Scan"):
+        own = trips * _trips(node, constants, shapes)
+        if not 0 <= own <= TRIPS:
             raise UnsupportedError(
-                f"the model has the {node.op_type} {node.name or node.output[0]!r}; vtaops runs "
-                "none: write its body as often as it runs"
+                f"the {node.op_type} {node.name or node.output[0]!r} must state how often it "
+                f"runs, at most {TRIPS:,} times with the loops around it"
             )
         for inner in subgraphs(node):
-            _refuse_loops(inner)
+            _require_few_trips(inner, constants, shapes, own)
+
+
+def _constants(graph: Any, outer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the constants that the nodes of a graph may read, by name: its own hide others."""
+    constants = {**outer, **{tensor.name: tensor for tensor in graph.initializer}}
+    for value in graph.input:
+        constants.pop(value.name, None)
+    for node in graph.node:
+        constants |= dict.fromkeys(node.output)
+        if node.op_type == "Constant":
+            constants[node.output[0]] = attributes(node).get("value")
+    return {name: tensor for name, tensor in constants.items() if tensor is not None}
+
+
+def _trips(node: Any, constants: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) -> int:
+    """Return how often the subgraphs of a node run, -1 if it is unknown."""
+    if node.op_type == "Loop":
+        count = constants.get(node.input[0])
+        return -1 if count is None else int(require("onnx").numpy_helper.to_array(count).item())
+    if node.op_type != "Scan":
+        return 1
+    attrs = attributes(node)
+    shape = shapes.get(node.input[-attrs.get("num_scan_inputs", 1)], ())
+    axis = attrs.get("scan_input_axes", [0])[0]
+    return shape[axis] or -1 if -len(shape) <= axis < len(shape) else -1

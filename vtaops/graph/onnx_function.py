@@ -6,6 +6,9 @@ processes may call it and results do not depend on the number of processors.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
@@ -52,7 +55,7 @@ class OnnxFunction(HostFunction):
         names = [value.name for value in self._session.get_inputs()]
         feeds = dict(zip(names, map(np.asarray, arrays), strict=True))
         with raising(UnsupportedError, "ONNX Runtime cannot run a part of the model", Exception):
-            results = self._session.run(None, feeds)
+            results = _run(self._session, feeds)
         return tuple(map(np.asarray, results))
 
 
@@ -66,6 +69,26 @@ def _check(data: bytes) -> None:
     if model.functions or any(e.domain not in _DOMAINS for e in model.opset_import):
         raise ProgramError("a host function has operators that are not ONNX's own")
     require_bounded(model)
+
+
+_POLL_SECONDS = 0.1
+"""A wait without end is not interrupted where a library has set SIGINT to restart system calls."""
+
+
+def _run(session: Any, feeds: Mapping[str, Array]) -> Any:
+    """Run a session so that Ctrl-C, which only the main thread sees, ends it."""
+    if threading.current_thread() is not threading.main_thread():
+        return session.run(None, feeds)
+    options = optional("onnxruntime", "ONNX Runtime", "parts need", "onnxruntime").RunOptions()
+    with ThreadPoolExecutor(1) as pool:
+        try:  # submitting, too, can be interrupted when the part already runs
+            running = pool.submit(session.run, None, feeds, options)
+            while not wait([running], _POLL_SECONDS).done:
+                pass
+            return running.result()
+        except BaseException:
+            options.terminate = True
+            raise
 
 
 def _session(data: bytes) -> Any:
