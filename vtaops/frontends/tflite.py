@@ -7,6 +7,7 @@ operators whose axes can be renamed follow their operands, and all others read t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -361,6 +362,7 @@ def _follows(call: _Call) -> bool:
     computed = [n for n in call.operator.inputs if n >= 0 and call.reader.tensor(n).data is None]
     ranks = {len(call.reader.tensor(number).shape) for number in computed}
     images = any(True in call.reader.forms[number] for number in computed)
+    images = images or call.operator.kind == "PRELU"  # slopes of channels are tables for images
     return images and {4} <= ranks <= {0, 4}
 
 
@@ -668,6 +670,35 @@ def _axis_cut(begin: int, end: int, step: int, no_begin: int, no_end: int, is_in
     return slice(start, None if no_end else end, step)
 
 
+def _space_to_batch(call: _Call) -> Value:
+    block, pads = _of_axes(call, 1, 1, 1)[:, 0], _of_axes(call, 2, 2, 0)
+    x = call.real(0)
+    x = call.emit("Pad", x, call.const(pads.T.flat), call.const(0, x.dtype))
+    shape = _shape(x) // block
+    x = call.reshape(x, np.stack([shape, block], axis=1).flat)
+    axes = np.arange(2 * call.rank).reshape(-1, 2).T[::-1]
+    x = call.emit("Transpose", x, perm=axes.ravel().tolist())
+    return call.reshape(x, [-1, *shape[1:]])
+
+
+def _batch_to_space(call: _Call) -> Value:
+    block, crops = _of_axes(call, 1, 1, 1)[:, 0], _of_axes(call, 2, 2, 0)
+    shape = np.array(_shape(call.raw(0)))
+    shape[0] //= math.prod(block)
+    x = call.reshape(call.real(0), [*block, *shape])
+    axes = np.arange(2 * call.rank).reshape(2, -1)[::-1].T
+    x = call.emit("Transpose", x, perm=axes.ravel().tolist())
+    x = call.reshape(x, shape * block)
+    return call.emit("Slice", x, call.const(crops[:, 0]), call.const(shape * block - crops[:, 1]))
+
+
+def _of_axes(call: _Call, k: int, count: int, others: int) -> Array:
+    """Return the integers of operand `k`, so many for each axis; those beside space have others."""
+    rows, first = np.reshape(call.ints(k), (-1, count)), 1 + call.image
+    around = (first, call.rank - first - len(rows)), (0, 0)
+    return np.pad(rows, around, constant_values=others)
+
+
 def _with_ints(op: str, call: _Call) -> Value:
     """Return an operator of ONNX whose second argument are integers."""
     return call.emit(op, call.real(0), call.const(call.ints(1)))
@@ -745,6 +776,8 @@ LAYOUTS: Mapping[Callable[[_Call], bool], Mapping[str, Rule]] = {
         "PAD": _pad,
         "PADV2": _pad,
         "MIRROR_PAD": _mirror_pad,
+        "SPACE_TO_BATCH_ND": _space_to_batch,
+        "BATCH_TO_SPACE_ND": _batch_to_space,
     },
     _written: {
         "RESHAPE": _reshape,
