@@ -6,7 +6,7 @@ import numpy as np
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Array
-from vtaops.frontends.computing import of_products
+from vtaops.frontends.computing import of_products, steps_above_zero
 from vtaops.frontends.constants import axis_of, integers, real
 from vtaops.frontends.functions import bounds, is_per_channel
 from vtaops.frontends.grids import EIGHT_BITS
@@ -37,31 +37,26 @@ def _leaky(value: Value, target: ResultRange) -> Source:
     if not target.tflite:
         x = reals(Grid(scale, data.tensor.zero_point))
         return tabulated(np.where(x >= 0, x, np.outer(np.float32(slopes), x)), data, name, target)
-    x = _steps(data)
-    sign, (steps, unit) = 1, integers(stated) or (np.ones(1, int), np.abs(alpha) or np.ones(1))
+    x = steps_above_zero(data)
+    steps, unit = integers(stated) or (1, np.abs(alpha) or np.ones(1))
+    less = of_products(scale * unit.item(), target).rounded(np.outer(steps, x))
     if stated is None:  # TFLite puts the sign of a number on what is rounded
-        sign = np.sign(alpha)
-    less = sign * of_products(scale * unit.item(), target).rounded(np.outer(steps, x), 0)
-    more = of_products(scale, target).rounded(x, 0)
+        less = less * np.sign(alpha)
+    more = of_products(scale, target).rounded(x)
     return of_steps(np.where(x >= 0, more, less), data, name, target)
-
-
-def _steps(data: Source) -> Array:
-    """Return -128, -127, ..., 127 less the zero point."""
-    return np.arange(-128, 128) - data.tensor.zero_point
 
 
 def _absolute(value: Value, target: ResultRange) -> Source:
     data, scale = operand(value.first, value)
-    steps = of_products(scale, target).rounded(np.abs(_steps(data)), 0)
+    steps = of_products(scale, target).rounded(np.abs(steps_above_zero(data)))
     return of_steps(steps, data, "abs", target)
 
 
 def _hard_swish(value: Value, target: ResultRange) -> Source:
     """Translate to the table of TFLite's 16-bit fixed point."""
     data, scale = operand(value.first, value)
-    x = _steps(data) * 128.0
-    ratios = np.float32(scale / 128) / np.float32([target.scale, 3 / 2**15])
+    x = steps_above_zero(data) * 128.0
+    ratios = np.float32(scale / 128) / np.array([target.scale, 3 / 2**15], np.float32)
     mantissas, (power, shift) = np.frexp(ratios)
     factor, gate = np.minimum(np.floor(mantissas * 2**15 + 0.5), 2**15 - 1)
     opened = (np.clip(x * 2.0 ** max(shift - 1, 0), *_INT16) * gate + 2**14) // 2**15
@@ -75,7 +70,7 @@ _INT16 = -(2**15), 2**15 - 1
 
 def _nearest(values: Array) -> Array:
     """Return the nearest integers, halves away from zero."""
-    return np.trunc(values + np.copysign(0.5, values))
+    return np.asarray(np.trunc(values + np.copysign(0.5, values)))
 
 
 def _relu(value: Value, target: ResultRange) -> Source:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from vtaops.base.shapes import Array
 from vtaops.frontends import halves
 from vtaops.frontends.constants import integers, number
 from vtaops.frontends.functions import Affine, affine_step, argument_of, is_per_channel
@@ -181,16 +182,22 @@ def _with_constant(value: Value, target: ResultRange) -> Source | None:
         return None
     order = slice(None, None, -1 if fixed[0] else 1)
     tensor, constant = value.reads[order]
-    steps, unit = integers(constant) or (np.zeros(0), np.zeros(0))
+    steps, unit = integers(constant) or (np.zeros(0, int), np.zeros(0))
     if unit.size != 1 or not (steps.size == 1 or is_per_channel(steps, value.static_shape)):
         return None
     data, scale = operand(tensor, value)
-    terms = [np.arange(-128, 128) - data.tensor.zero_point, steps.reshape(-1, 1)][order]
+    terms = [steps_above_zero(data), steps.reshape(-1, 1)][order]
     scales = [scale, unit.item()][order]
-    product = ops.Multiply(of_products(scale * unit.item(), target))
-    op = product if value.op == "Mul" else _tflite_sum(value, scales, target)
-    steps = op.requantization.rounded(op.sums(*terms), 0)
+    op: ops.Multiply | ops.RescaledAdd = _tflite_sum(value, scales, target)
+    if value.op == "Mul":
+        op = ops.Multiply(of_products(scale * unit.item(), target))
+    steps = op.requantization.rounded(op.sums(*terms))
     return of_steps(steps, data, value.op.lower(), target)
+
+
+def steps_above_zero(data: Source) -> Array:
+    """Return -128, -127, ..., 127 less the zero point."""
+    return np.arange(-128, 128) - data.tensor.zero_point
 
 
 def _tflite_sum(value: Value, scales: Sequence[float], target: ResultRange) -> ops.RescaledAdd:

@@ -670,33 +670,25 @@ def _axis_cut(begin: int, end: int, step: int, no_begin: int, no_end: int, is_in
     return slice(start, None if no_end else end, step)
 
 
-def _space_to_batch(call: _Call) -> Value:
-    block, pads = _of_axes(call, 1, 1, 1)[:, 0], _of_axes(call, 2, 2, 0)
-    x = call.real(0)
-    x = call.emit("Pad", x, call.const(pads.T.flat), call.const(0, x.dtype))
-    shape = _shape(x) // block
-    x = call.reshape(x, np.stack([shape, block], axis=1).flat)
-    axes = np.arange(2 * call.rank).reshape(-1, 2).T[::-1]
-    x = call.emit("Transpose", x, perm=axes.ravel().tolist())
-    return call.reshape(x, [-1, *shape[1:]])
-
-
-def _batch_to_space(call: _Call) -> Value:
-    block, crops = _of_axes(call, 1, 1, 1)[:, 0], _of_axes(call, 2, 2, 0)
-    shape = np.array(_shape(call.raw(0)))
-    shape[0] //= math.prod(block)
-    x = call.reshape(call.real(0), [*block, *shape])
-    axes = np.arange(2 * call.rank).reshape(2, -1)[::-1].T
-    x = call.emit("Transpose", x, perm=axes.ravel().tolist())
-    x = call.reshape(x, shape * block)
-    return call.emit("Slice", x, call.const(crops[:, 0]), call.const(shape * block - crops[:, 1]))
-
-
-def _of_axes(call: _Call, k: int, count: int, others: int) -> Array:
-    """Return the integers of operand `k`, so many for each axis; those beside space have others."""
-    rows, first = np.reshape(call.ints(k), (-1, count)), 1 + call.image
-    around = (first, call.rank - first - len(rows)), (0, 0)
-    return np.pad(rows, around, constant_values=others)
+def _blocks(call: _Call, *, back: bool) -> Value:
+    """Return an image whose blocks of pixels are moved to the batch, or back."""
+    first, sizes, widths = 1 + call.image, call.ints(1), np.reshape(call.ints(2), (-1, 2))
+    table = np.tile(np.array([[1], [0], [0]]), call.rank)
+    table[:, first : first + len(sizes)] = sizes, *widths.T
+    (block, before, behind), x = table, call.real(0)
+    if not back:
+        x = call.emit("Pad", x, call.const(table[1:].flat), call.const(0, x.dtype))
+    whole = np.array(_shape(x)) * (block if back else 1)
+    whole[0] //= math.prod(block) if back else 1
+    parts = np.stack([whole // block, block], axis=1).ravel()
+    axes = np.arange(2 * call.rank).reshape(-1, 2).T[::-1].ravel()
+    if back:
+        x = call.reshape(x, parts[axes])
+        x = call.emit("Transpose", x, perm=np.argsort(axes).tolist())
+        x = call.reshape(x, whole)
+        return call.emit("Slice", x, call.const(before), call.const(whole - behind))
+    x = call.emit("Transpose", call.reshape(x, parts), perm=axes.tolist())
+    return call.reshape(x, [-1, *parts[2::2]])
 
 
 def _with_ints(op: str, call: _Call) -> Value:
@@ -776,8 +768,8 @@ LAYOUTS: Mapping[Callable[[_Call], bool], Mapping[str, Rule]] = {
         "PAD": _pad,
         "PADV2": _pad,
         "MIRROR_PAD": _mirror_pad,
-        "SPACE_TO_BATCH_ND": _space_to_batch,
-        "BATCH_TO_SPACE_ND": _batch_to_space,
+        "SPACE_TO_BATCH_ND": partial(_blocks, back=False),
+        "BATCH_TO_SPACE_ND": partial(_blocks, back=True),
     },
     _written: {
         "RESHAPE": _reshape,

@@ -151,7 +151,7 @@ class Requantization(ReprMixin):
         """Requantize sums to int8; channels lie on `axis`."""
         return _clipped(self.rounded(acc, axis) + self.zero_point, self.clip)
 
-    def rounded(self, acc: Integers, axis: int) -> Integers:
+    def rounded(self, acc: Integers, axis: int = 0) -> Integers:
         """Return the results less the zero point, without bounds."""
         multiplier, shift, half, more = (
             along(axis, acc.ndim, value)
