@@ -274,7 +274,7 @@ class _Network:
         """Return operators that are drawn on request."""
         return [
             *(self.pad, self.resize, self.turn, self.split, self.blocks, self.function, self.cut),
-            *(self.with_constant, self.mean, self.gate, self.join),
+            *(self.with_constant, self.mean, self.gate, self.dilated, self.join),
         ]
 
     def _moved(self, kind: str, x: int, shape: Any, *more: int, **options: Any) -> int:
@@ -420,6 +420,34 @@ class _Network:
         self.writer.operator(kind, [x, mean], [y], FusedActivationFunction=0)
         self.rounded |= {mean, y}
         self.images.append(y)
+
+    def dilated(self) -> None:
+        """A convolution with dilation as TensorFlow writes it: on pixels moved to the batch."""
+        x = self._image()
+        n, h, w, c = self.writer.shapes[x]
+        if max(h, w) > 12:
+            return
+        pads = [[2, 2 + h % 2], [2, 2 + w % 2]]
+        size = (h + 4 + h % 2) // 2, (w + 4 + w % 2) // 2
+        block = self._ints(2, 2)
+        far = self._moved(
+            "SPACE_TO_BATCH_ND", x, (4 * n, *size, c), block, self.writer.constant(pads)
+        )
+        weight, bias, reach = self._parameters(far, (8, 3, 3, c), 0)
+        y = self._result((4 * n, size[0] - 2, size[1] - 2, 8), reach)
+        window = {"StrideH": 1, "StrideW": 1, "DilationHFactor": 1, "DilationWFactor": 1}
+        self.writer.operator(
+            "CONV_2D",
+            [far, weight, bias],
+            [y],
+            Padding=tflite.Padding.VALID,
+            FusedActivationFunction=0,
+            **window,
+        )
+        self.rounded.add(y)
+        crops = self.writer.constant([[0, h % 2], [0, w % 2]])
+        self.images.remove(far)
+        self._moved("BATCH_TO_SPACE_ND", y, (n, h, w, 8), block, crops)
 
     def classifier(self) -> int:
         """A mean or a reshape, a fully connected layer, and mostly a softmax."""

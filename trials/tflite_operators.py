@@ -223,6 +223,10 @@ def _slices(n: int, image: Shape) -> Iterator[Case]:
         "STRIDED_SLICE", (image, ints(0, 2), ints(1, 3), ints(1, 1)),
         ((n, 6, 8),), {"BeginMask": 1, "EndMask": 1, "ShrinkAxisMask": 2}, same=True,
     )  # fmt: skip
+    block, crops = ints(2, 2), ints([0, 1], [1, 1])
+    yield Case("SPACE_TO_BATCH_ND", (image, block, crops), ((4 * n, 3, 4, 8),), {}, same=True)
+    small = (4 * n, 3, 4, 8)
+    yield Case("BATCH_TO_SPACE_ND", (small, block, crops), ((n, 5, 6, 8),), {}, same=True)
     yield Case("DEPTH_TO_SPACE", (image,), ((n, 10, 12, 2),), {"BlockSize": 2}, same=True)
     yield Case("SPACE_TO_DEPTH", ((n, 4, 6, 8),), ((n, 2, 3, 32),), {"BlockSize": 2}, same=True)
     yield Case("TILE", (image, ints(1, 2, 1, 3)), ((n, 10, 6, 24),), {}, same=True)

@@ -61,6 +61,18 @@ def one_operator(kind, scale, zero, **options):
     return w.finish([x], [y])
 
 
+@pytest.mark.parametrize("alpha", [0.0, 0.01, 0.2, -0.5, -1.3, 1.5])
+def test_leaky_relus_equal_litert(alpha, tmp_path):
+    pytest.importorskip("ai_edge_litert", reason="the extra litert is not installed")
+    content, path = one_operator("LEAKY_RELU", 0.04, -30, Alpha=alpha), tmp_path / "leaky.tflite"
+    path.write_bytes(content)
+    codes = np.arange(-128, 128).astype(np.int8).reshape(1, 16, 16, 1)
+    (expected,) = reference(content)(codes)
+    assert np.array_equal(evaluate(import_model(path), codes)[0], expected)
+    if alpha == 0.2:
+        assert np.array_equal(vtaops.compile_model(path, "pynq_exact").run(codes), expected)
+
+
 def test_a_softmax_with_a_beta_stays_on_the_host(tmp_path):
     path = tmp_path / "softmax.tflite"
     path.write_bytes(one_operator("SOFTMAX", 1 / 256, -128, Beta=0.5))
@@ -76,13 +88,9 @@ def test_a_softmax_with_a_beta_stays_on_the_host(tmp_path):
 GRIDS = [(0.04, -30), (0.05, -20), (0.0113, 127), (0.13, -128), (0.0375, 0)]
 
 
-@pytest.mark.parametrize(
-    ("kind", "most"),
-    [("ABS", 1), ("HARD_SWISH", 1), ("QUANTIZE", 0), ("RELU", 0), ("RELU6", 0), ("PRELU", 1)],
-)
+@pytest.mark.parametrize("kind", ["ABS", "HARD_SWISH", "QUANTIZE", "RELU", "RELU6", "PRELU"])
 @pytest.mark.parametrize("grid", GRIDS)
-def test_functions_equal_litert(kind, most, grid, tmp_path):
-    """But for a step of those that are tables of real functions."""
+def test_functions_equal_litert(kind, grid, tmp_path):
     pytest.importorskip("ai_edge_litert", reason="the extra litert is not installed")
     w, shape = Writer(0), (1, 16, 16, 4)
     x, y = w.tensor(shape, "int8", 0.05, -20), w.tensor(shape, "int8", *grid)
@@ -93,11 +101,10 @@ def test_functions_equal_litert(kind, most, grid, tmp_path):
     path.write_bytes(content)
     codes = np.arange(-128, 128).astype(np.int8).reshape(1, 16, 16, 1).repeat(4, axis=3)
     (expected,) = reference(content)(codes)
-    (found,) = evaluate(import_model(path), codes)
-    assert np.abs(found.astype(int) - expected).max() <= most
+    assert np.array_equal(evaluate(import_model(path), codes)[0], expected)
 
 
-@pytest.mark.parametrize("seed", [*range(19), *range(20, 24), 31, 49])
+@pytest.mark.parametrize("seed", [*range(24), 31, 49])
 def test_random_networks_of_all_operators(seed, tmp_path):
     """Each tensor of the file from LiteRT's values of those before; uint8 for odd seeds."""
     pytest.importorskip("ai_edge_litert", reason="the extra litert is not installed")

@@ -1,23 +1,23 @@
-"""Rules of activations: bounds, leaky ReLUs, and TFLite's softmax."""
+"""Rules of activations: bounds, leaky ReLUs, and what TFLite computes in its own arithmetic."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from vtaops.base.errors import ShapeError
-from vtaops.frontends.constants import axis_of, real
+from vtaops.base.shapes import Array
+from vtaops.frontends.computing import of_products, steps_above_zero
+from vtaops.frontends.constants import axis_of, integers, real
 from vtaops.frontends.functions import bounds, is_per_channel
 from vtaops.frontends.grids import EIGHT_BITS
 from vtaops.frontends.steps import ResultRange, Source
-from vtaops.frontends.translate import Rule, operand, reals, tabulated, translate
+from vtaops.frontends.translate import Rule, of_steps, operand, reals, tabulated, translate
 from vtaops.frontends.values import NotTranslated, Value
 from vtaops.graph import operators as ops
 from vtaops.graph.grid import Grid
 
 
 def _softmax(value: Value, target: ResultRange) -> Source:
-    if not target.tflite:
-        raise NotTranslated(value.kind, "no_operator")
     last = axis_of(value, -1) == len(value.static_shape) - 1
     if target.grid != Grid(1 / 256, -128) or not last:
         raise NotTranslated(
@@ -28,14 +28,49 @@ def _softmax(value: Value, target: ResultRange) -> Source:
 
 def _leaky(value: Value, target: ResultRange) -> Source:
     """Translate to a table; devices without tables take the factors nearest to it."""
-    alpha = np.array(value.attrs.get("alpha", 0.01), float)
-    slopes = alpha if value.op == "LeakyRelu" else real(value.argument(1))
+    alpha, stated = np.array(value.attrs.get("alpha", 0.01), float), value.argument(1)
+    slopes = alpha if value.op == "LeakyRelu" else real(stated)
     if slopes is None or (slopes.size > 1 and not is_per_channel(slopes, value.static_shape)):
         raise NotTranslated(f"{value.label} has slopes that are not constant per channel")
     data, scale = operand(value.first, value)
-    x = reals(Grid(scale, data.tensor.zero_point))
-    results = np.where(x >= 0, x, np.outer(np.float32(slopes), x))
-    return tabulated(results, data, value.op.lower(), target)
+    name = value.op.lower()
+    if not target.tflite:
+        x = reals(Grid(scale, data.tensor.zero_point))
+        return tabulated(np.where(x >= 0, x, np.outer(np.float32(slopes), x)), data, name, target)
+    x = steps_above_zero(data)
+    steps, unit = integers(stated) or (1, np.abs(alpha) or np.ones(1))
+    less = of_products(scale * unit.item(), target).rounded(np.outer(steps, x))
+    if stated is None:  # TFLite puts the sign of a number on what is rounded
+        less = less * np.sign(alpha)
+    more = of_products(scale, target).rounded(x)
+    return of_steps(np.where(x >= 0, more, less), data, name, target)
+
+
+def _absolute(value: Value, target: ResultRange) -> Source:
+    data, scale = operand(value.first, value)
+    steps = of_products(scale, target).rounded(np.abs(steps_above_zero(data)))
+    return of_steps(steps, data, "abs", target)
+
+
+def _hard_swish(value: Value, target: ResultRange) -> Source:
+    """Translate to the table of TFLite's 16-bit fixed point."""
+    data, scale = operand(value.first, value)
+    x = steps_above_zero(data) * 128.0
+    ratios = np.float32(scale / 128) / np.array([target.scale, 3 / 2**15], np.float32)
+    mantissas, (power, shift) = np.frexp(ratios)
+    factor, gate = np.minimum(np.floor(mantissas * 2**15 + 0.5), 2**15 - 1)
+    opened = (np.clip(x * 2.0 ** max(shift - 1, 0), *_INT16) * gate + 2**14) // 2**15
+    opened = (np.clip(_nearest(opened * 2.0 ** min(shift, 1)), *_INT16) + 2**15) // 2
+    products = np.trunc(opened * ((x * factor + 2**14) // 2**15) / 2**15)
+    return of_steps(_nearest(products * 2.0**power), data, "hardswish", target)
+
+
+_INT16 = -(2**15), 2**15 - 1
+
+
+def _nearest(values: Array) -> Array:
+    """Return the nearest integers, halves away from zero."""
+    return np.asarray(np.trunc(values + np.copysign(0.5, values)))
 
 
 def _relu(value: Value, target: ResultRange) -> Source:
@@ -60,5 +95,7 @@ ACTIVATIONS: dict[str, Rule] = {
     "Relu": _relu,
     "LeakyRelu": _leaky,
     "PRelu": _leaky,
-    "Softmax": _softmax,
 }
+
+TFLITE: dict[str, Rule] = {"Abs": _absolute, "HardSwish": _hard_swish, "Softmax": _softmax}
+"""Operators that TFLite's reference kernels compute otherwise than the real numbers rounded."""

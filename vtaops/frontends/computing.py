@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from vtaops.base.shapes import Array
 from vtaops.frontends import halves
-from vtaops.frontends.constants import number
-from vtaops.frontends.functions import Affine, affine_step, argument_of
+from vtaops.frontends.constants import integers, number
+from vtaops.frontends.functions import Affine, affine_step, argument_of, is_per_channel
 from vtaops.frontends.grids import grid_of
 from vtaops.frontends.steps import ResultRange, Source, Step, moved, reshaped, step
 from vtaops.frontends.sums import is_sum, read_sum
-from vtaops.frontends.translate import Rule, affine_function, function_table, operand, translate
+from vtaops.frontends.translate import Rule, affine_function, of_steps, operand, translate
 from vtaops.frontends.values import NotTranslated, Value
 from vtaops.graph import operators as ops
 from vtaops.graph.requantization import Requantization
@@ -52,7 +54,7 @@ def _add(value: Value, target: ResultRange) -> Source:
     if is_sum(value):
         return _sum(value, target)
     sign = -1.0 if value.op == "Sub" else 1.0
-    if (source := _table_of_constant(value, target)) is not None:
+    if (source := _with_constant(value, target)) is not None:
         return source
     affine = affine_step(value)
     if affine is not None:
@@ -61,17 +63,14 @@ def _add(value: Value, target: ResultRange) -> Source:
     (a, a_scale), (b, b_scale) = operand(large, value), operand(small, value)
     a, b = _alike(a, b, value.static_shape)
     if target.tflite:
-        bounds, sign = (target.zero_point, target.clip), -1 if value.op == "Sub" else 1
-        scales = a_scale, b_scale
-        rescaled = ops.RescaledAdd.from_scales(scales, target.scale, *bounds, sign=sign)
-        return target.result(rescaled, a, b)
+        return target.result(_tflite_sum(value, (a_scale, b_scale), target), a, b)
     ratios = a_scale / target.scale, sign * b_scale / target.scale
     op = ops.Add.from_ratios(*ratios, target.zero_point, target.clip)
     return reshaped(halves.total(op, a, b, scale=target.scale), value.static_shape)
 
 
 def _multiply(value: Value, target: ResultRange) -> Source:
-    if (source := _table_of_constant(value, target)) is not None:
+    if (source := _with_constant(value, target)) is not None:
         return source
     affine = affine_step(value)
     if affine is not None:
@@ -138,11 +137,11 @@ def _product(
     (a, a_scale), (b, b_scale) = operand(left, value), operand(right, value)
     if kind is ops.Multiply:
         a, b = _alike(a, b, value.static_shape)
-    product = target.result(kind(_of_products(a_scale * b_scale, target)), a, b)
+    product = target.result(kind(of_products(a_scale * b_scale, target)), a, b)
     return reshaped(product, value.static_shape)
 
 
-def _of_products(scale: float, target: ResultRange) -> Requantization:
+def of_products(scale: float, target: ResultRange) -> Requantization:
     """Return the requantisation of products with a scale; TFLite computes the ratio in float32."""
     ratio = _tflite_ratio(scale, target) if target.tflite else scale / target.scale
     return target.requantization(ratio)
@@ -176,11 +175,34 @@ def _matmul(value: Value, target: ResultRange) -> Source:
     return _product(ops.Matmul, value, value.first, value.argument(1), target)
 
 
-def _table_of_constant(value: Value, target: ResultRange) -> Source | None:
-    """Translate a sum or product with constants of a TFLite file; None if it is another one."""
-    constant = target.tflite and any(read.fixed for read in value.reads)
-    data = argument_of(value) if constant else None
-    return None if data is None else function_table(value, data, target)
+def _with_constant(value: Value, target: ResultRange) -> Source | None:
+    """Translate a sum or a product of TFLite with constants to its table; None for any other."""
+    fixed = [read.fixed for read in value.reads]
+    if not target.tflite or sum(fixed) != 1:
+        return None
+    order = slice(None, None, -1 if fixed[0] else 1)
+    tensor, constant = value.reads[order]
+    steps, unit = integers(constant) or (np.zeros(0, int), np.zeros(0))
+    if unit.size != 1 or not (steps.size == 1 or is_per_channel(steps, value.static_shape)):
+        return None
+    data, scale = operand(tensor, value)
+    terms = [steps_above_zero(data), steps.reshape(-1, 1)][order]
+    scales = [scale, unit.item()][order]
+    op: ops.Multiply | ops.RescaledAdd = _tflite_sum(value, scales, target)
+    if value.op == "Mul":
+        op = ops.Multiply(of_products(scale * unit.item(), target))
+    steps = op.requantization.rounded(op.sums(*terms))
+    return of_steps(steps, data, value.op.lower(), target)
+
+
+def steps_above_zero(data: Source) -> Array:
+    """Return -128, -127, ..., 127 less the zero point."""
+    return np.arange(-128, 128) - data.tensor.zero_point
+
+
+def _tflite_sum(value: Value, scales: Sequence[float], target: ResultRange) -> ops.RescaledAdd:
+    sign, bounds = -1 if value.op == "Sub" else 1, (target.zero_point, target.clip)
+    return ops.RescaledAdd.from_scales(scales, target.scale, *bounds, sign=sign)
 
 
 COMPUTING: dict[str, Rule] = {

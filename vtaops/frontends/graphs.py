@@ -146,7 +146,7 @@ class ValuePlan:
     def _why(self, value: Value) -> Reason:
         if not self._quantised_model:
             return _NOT_QUANTIZED
-        if value.op in RULES and value.op != "Softmax":  # that is TFLite's
+        if value.op in RULES:
             return self._failed.get(value) or Reason("between_floats", value.kind)
         return Reason("no_operator", value.kind)
 

@@ -7,6 +7,7 @@ operators whose axes can be renamed follow their operands, and all others read t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -361,6 +362,7 @@ def _follows(call: _Call) -> bool:
     computed = [n for n in call.operator.inputs if n >= 0 and call.reader.tensor(n).data is None]
     ranks = {len(call.reader.tensor(number).shape) for number in computed}
     images = any(True in call.reader.forms[number] for number in computed)
+    images = images or call.operator.kind == "PRELU"  # slopes of channels are tables for images
     return images and {4} <= ranks <= {0, 4}
 
 
@@ -668,6 +670,27 @@ def _axis_cut(begin: int, end: int, step: int, no_begin: int, no_end: int, is_in
     return slice(start, None if no_end else end, step)
 
 
+def _blocks(call: _Call, *, back: bool) -> Value:
+    """Return an image whose blocks of pixels are moved to the batch, or back."""
+    first, sizes, widths = 1 + call.image, call.ints(1), np.reshape(call.ints(2), (-1, 2))
+    table = np.tile(np.array([[1], [0], [0]]), call.rank)
+    table[:, first : first + len(sizes)] = sizes, *widths.T
+    (block, before, behind), x = table, call.real(0)
+    if not back:
+        x = call.emit("Pad", x, call.const(table[1:].flat), call.const(0, x.dtype))
+    whole = np.array(_shape(x)) * (block if back else 1)
+    whole[0] //= math.prod(block) if back else 1
+    parts = np.stack([whole // block, block], axis=1).ravel()
+    axes = np.arange(2 * call.rank).reshape(-1, 2).T[::-1].ravel()
+    if back:
+        x = call.reshape(x, parts[axes])
+        x = call.emit("Transpose", x, perm=np.argsort(axes).tolist())
+        x = call.reshape(x, whole)
+        return call.emit("Slice", x, call.const(before), call.const(whole - behind))
+    x = call.emit("Transpose", call.reshape(x, parts), perm=axes.tolist())
+    return call.reshape(x, [-1, *parts[2::2]])
+
+
 def _with_ints(op: str, call: _Call) -> Value:
     """Return an operator of ONNX whose second argument are integers."""
     return call.emit(op, call.real(0), call.const(call.ints(1)))
@@ -745,6 +768,8 @@ LAYOUTS: Mapping[Callable[[_Call], bool], Mapping[str, Rule]] = {
         "PAD": _pad,
         "PADV2": _pad,
         "MIRROR_PAD": _mirror_pad,
+        "SPACE_TO_BATCH_ND": partial(_blocks, back=False),
+        "BATCH_TO_SPACE_ND": partial(_blocks, back=True),
     },
     _written: {
         "RESHAPE": _reshape,

@@ -28,6 +28,9 @@ Rule = Callable[[Value, ResultRange], Source]
 RULES: dict[str, Rule] = {}
 """The rules by operator of ONNX; `vtaops.frontends.rules` fills it."""
 
+TFLITE_RULES: dict[str, Rule] = {}
+"""Rules of what TFLite's reference kernels compute otherwise than real numbers rounded."""
+
 
 def translate(value: Value, target: ResultRange) -> Source:
     """Return the integer operators that compute a float value, rounded to a grid.
@@ -60,6 +63,8 @@ def _constant(value: Value, target: ResultRange) -> Source:
 def translate_root(value: Value, target: ResultRange) -> Source:
     """Return the integer operators of a value to compute now; see `translate`."""
     rule = RULES.get(value.op)
+    if target.tflite:
+        rule = TFLITE_RULES.get(value.op, rule)
     try:
         if value.node is None:
             raise NotTranslated(f"the {value.op} {value.name!r} is not quantised", "float")
@@ -79,7 +84,7 @@ def _as_function(value: Value, target: ResultRange) -> Source | None:
     if affine is not None and affine.tensor is not value:
         return affine_function(value, affine, target)
     data = argument_of(value) if is_elementwise(value) else None
-    return None if data is None else function_table(value, data, target)
+    return None if data is None else _table(value, data, target)
 
 
 def operand(data: Value | None, reader: Value) -> tuple[Source, float]:
@@ -107,8 +112,7 @@ def affine_function(value: Value, function: Affine, target: ResultRange) -> Sour
     return scaled(value, data, scale, function).rounded(target)
 
 
-def function_table(value: Value, argument: Value, target: ResultRange) -> Source:
-    """Translate an elementwise function of one tensor to a table of its results."""
+def _table(value: Value, argument: Value, target: ResultRange) -> Source:
     grid = grid_of(argument)
     results = apply(value, argument, reals(grid))
     name = "-".join(dict.fromkeys(part.lower() for part in names(value, argument)))
@@ -127,6 +131,11 @@ def tabulated(results: Array, data: Source, name: str, target: ResultRange) -> S
         steps = np.rint(results / np.float32(target.scale))
     if not np.isfinite(steps).all():
         raise NotTranslated(f"{name} is not finite on all 256 values")
+    return of_steps(steps, data, name, target)
+
+
+def of_steps(steps: Array, data: Source, name: str, target: ResultRange) -> Source:
+    """Return a table of results in steps above the zero point, as `tabulated` does."""
     table = np.clip(steps + target.zero_point, *target.clip).astype(np.int8)
     table = table[0] if len(table) == 1 else table
     return target.result(ops.LookupTable(table, target.zero_point, name), data)

@@ -149,12 +149,17 @@ class Requantization(ReprMixin):
 
     def apply(self, acc: Integers, axis: int = 1) -> npt.NDArray[np.int8]:
         """Requantize sums to int8; channels lie on `axis`."""
+        return _clipped(self.rounded(acc, axis) + self.zero_point, self.clip)
+
+    def rounded(self, acc: Integers, axis: int = 0) -> Integers:
+        """Return the results less the zero point, without bounds."""
         multiplier, shift, half, more = (
             along(axis, acc.ndim, value)
             for value in (self.multiplier, self.shift, self.half, self.by_sign)
         )
         half = half + np.where(acc < 0, -more, more)
-        return _clipped(((acc * multiplier + half) >> shift) + self.zero_point, self.clip)
+        rounded: Integers = (acc * multiplier + half) >> shift
+        return rounded
 
 
 @checked_init
