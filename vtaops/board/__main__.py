@@ -41,19 +41,25 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _serve(options: argparse.Namespace) -> None:
-    accelerator = Accelerator(
-        HardwareConfig.load(options.config),
-        RegisterMap(options.register_map),
-        _interface(options),
-        clock_mhz=options.clock_mhz,
-    )
+    config, registers = HardwareConfig.load(options.config), RegisterMap(options.register_map)
+    interface: Any = None  # the package `pynq`
+    if options.command == "virtual":
+        from vtaops.board.virtual import VirtualBoard
+
+        interface = VirtualBoard(config, registers, options.simulator)
+    elif options.memory:
+        from vtaops.board.linux import LinuxBoard
+
+        interface = LinuxBoard(options.memory)
+    accelerator = Accelerator(config, registers, interface, clock_mhz=options.clock_mhz)
     if options.attach or options.memory:
         accelerator.attach()
     secret = read_secret(options.secret_file)
     with BoardServer(accelerator, options.host, options.port, secret=secret) as server:
-        content = _bitstream(options)
-        if content:
-            server.program(content)
+        if options.bitstream is not None:
+            server.program(read_bit_file(options.bitstream).to_bytes())
+        elif options.programmed:
+            server.program(blank_bit_file(config.board.device).to_bytes())
         print(f"serving {options.config} at {server.address}", flush=True)
         signal.sigwait(_SIGNALS)
 
@@ -98,33 +104,13 @@ def _parser() -> argparse.ArgumentParser:
         default=DEFAULT_CLOCK_MHZ,
         help="clock of the logic (default: 100)",
     )
+    serve.set_defaults(programmed=False)
     virtual.set_defaults(attach=False, memory=None, clock_mhz=DEFAULT_CLOCK_MHZ)
     virtual.add_argument("--simulator", choices=("fsim", "tsim"), default="fsim")
     virtual.add_argument(
         "--programmed", action="store_true", help="start as if a bitstream were in the logic"
     )
     return parser
-
-
-def _interface(options: argparse.Namespace) -> Any:
-    """Return what drives the board; None: the package ``pynq``."""
-    if options.command == "virtual":
-        from vtaops.board.virtual import VirtualBoard
-
-        config = HardwareConfig.load(options.config)
-        return VirtualBoard(config, RegisterMap(options.register_map), options.simulator)
-    from vtaops.board.linux import LinuxBoard
-
-    return LinuxBoard(options.memory) if options.memory else None
-
-
-def _bitstream(options: argparse.Namespace) -> bytes:
-    """Return the initial bitstream; empty if none was given."""
-    if options.bitstream is not None:
-        return read_bit_file(options.bitstream).to_bytes()
-    if options.command != "serve" and options.programmed:
-        return blank_bit_file(HardwareConfig.load(options.config).board.device).to_bytes()
-    return b""
 
 
 if __name__ == "__main__":

@@ -80,7 +80,10 @@ class Catalogue:
 
     def __init__(self, cache: Path | None = None) -> None:
         self.cache = cache or cache_directory("bitstreams")
-        self.entries = {entry.id: entry for entry in map(_entry, _manifest())}
+        self.entries = {
+            values["id"]: Entry(**{**values, "register_map": RegisterMap(values["register_map"])})
+            for values in _manifest()
+        }
         """Known bitstreams by id."""
 
     def entry(self, name: str) -> Entry:
@@ -117,20 +120,13 @@ class Catalogue:
         _check_file(entry, path)
         return path
 
-    def fetch(
-        self,
-        name: str,
-        *,
-        timeout: float = 600.0,
-    ) -> Path:
+    def fetch(self, name: str) -> Path:
         """Download a bitstream into the cache unless an intact copy is there; return its path.
 
         Parameters
         ----------
         name : str
             Id of the bitstream.
-        timeout : float
-            Time limit of the download in seconds.
 
         Raises
         ------
@@ -148,7 +144,7 @@ class Catalogue:
                 _check_file(entry, path)
                 return path
         most = entry.nbytes or MAX_BYTES
-        download(entry.url, path, sha256=entry.sha256, max_bytes=most, timeout=timeout)
+        download(entry.url, path, sha256=entry.sha256, max_bytes=most)
         return path
 
     def _published(self, name: str) -> Entry:
@@ -185,7 +181,3 @@ def _manifest() -> list[dict[str, Any]]:
     text = (data_directory("bitstreams") / "manifest.toml").read_text("utf-8")
     entries: list[dict[str, Any]] = tomllib.loads(text)["bitstream"]
     return entries
-
-
-def _entry(values: dict[str, Any]) -> Entry:
-    return Entry(**{**values, "register_map": RegisterMap(values["register_map"])})

@@ -59,7 +59,13 @@ class LinuxBoard:
                     f"{memory} has {size:,} bytes at {self._address:#x}; VTA needs some, at a "
                     f"multiple of {PAGE_BYTES}"
                 )
-            _check_unused(self._address, size, root / "proc" / "iomem")
+            for first, last in _RAM.findall((root / "proc" / "iomem").read_text()):
+                if self._address <= int(last, 16) and int(first, 16) < self._address + size:
+                    raise DeviceError(  # VTA would overwrite it
+                        f"{memory} is memory that Linux uses ({first}-{last}); with the kernel's "
+                        f"argument mem={self._address >> 20}M it leaves what lies above, if memory "
+                        "begins at 0"
+                    )
             self._bytes = np.frombuffer(_mapped(self._mem, self._address, size), np.uint8)
         self._pages, self._lock = PageAllocator(size, memory), threading.Lock()
 
@@ -128,17 +134,6 @@ class BoardMemory(_Array):
         if self.block is not None:
             self.board.release(self.block)
             self.block = None
-
-
-def _check_unused(address: int, size: int, facts: Path) -> None:
-    """Reject memory that Linux uses: VTA would overwrite it."""
-    for first, last in _RAM.findall(facts.read_text()):
-        if address <= int(last, 16) and int(first, 16) < address + size:
-            raise DeviceError(
-                f"{address:#x}+{size:#x} is memory that Linux uses ({first}-{last}); with the "
-                f"kernel's argument mem={address >> 20}M it leaves what lies above, if memory "
-                "begins at 0"
-            )
 
 
 def _mapped(path: Path, offset: int, nbytes: int) -> mmap.mmap:

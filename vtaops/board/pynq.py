@@ -27,7 +27,7 @@ from vtaops.base.errors import (
     UnsupportedError,
     raising,
 )
-from vtaops.base.shapes import Array, Bytes, Words
+from vtaops.base.shapes import Array, Bytes
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.hardware.registers import ControlRegisters, Mmio, RegisterMap, control_registers
 from vtaops.machine.capabilities import FULL, HLS_2020, Capabilities
@@ -426,7 +426,10 @@ class PynqDevice(BoardDevice):
         """
         with self._lock:
             self._check_open()
-            words = self._instructions(address, count)
+            self._blocks.generation = self._accelerator.generation
+            block, place = self._blocks.holding(address, count)
+            _refresh(block)
+            words = np.array(block.image[place], dtype=np.uint8).view(np.uint64).reshape(-1, 2)
             self._counted(words)
             with _translate_errors("cannot flush the cache"):
                 for block in self._blocks:
@@ -460,15 +463,6 @@ class PynqDevice(BoardDevice):
             self._closed = True
             for block in self._blocks:
                 _release(self._blocks.remove(block))
-
-    # ------------------------------------------------------------------------ details
-
-    def _instructions(self, address: int, count: int) -> Words:
-        """Return the instruction words at `address`, which must be in one buffer of this device."""
-        self._blocks.generation = self._accelerator.generation
-        block, place = self._blocks.holding(address, count)
-        _refresh(block)
-        return np.array(block.image[place], dtype=np.uint8).view(np.uint64).reshape(-1, 2)
 
 
 def _refresh(block: Block) -> None:

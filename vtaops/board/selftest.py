@@ -16,7 +16,7 @@ from vtaops.base.errors import UnsupportedError, VTAError
 from vtaops.base.shapes import Array
 from vtaops.board.measure import measure
 from vtaops.board.random_programs import random_inputs, random_program
-from vtaops.machine.config import HardwareConfig, Memory
+from vtaops.machine.config import Memory
 from vtaops.machine.isa import AluOp
 from vtaops.ops import Conv2d, Gemm, Operator
 from vtaops.ops.reference import evaluate, random_arguments
@@ -167,7 +167,7 @@ def make(planned: PlannedCheck) -> Check:
     return Check(name, not problem, problem)
 
 
-def measure_layers(device: Device, *, repeats: int = 5, seed: int = 0) -> Iterator[Throughput]:
+def measure_layers(device: Device) -> Iterator[Throughput]:
     """Run the layers of ResNet-18 that VTA runs; yield each layer's figures.
 
     A launch is timed from the host, so a remote device includes the network.
@@ -175,7 +175,7 @@ def measure_layers(device: Device, *, repeats: int = 5, seed: int = 0) -> Iterat
     session = Session(device)
     for name in PUBLISHED_MS:
         op = find(name).op
-        found = measure(session.program(op), device, repeats=repeats, seed=seed)
+        found = measure(session.program(op), device)
         counted, operations = found.performance, 2 * op.macs
         yield Throughput(
             name,
@@ -263,23 +263,16 @@ def _alu(device: Device, op: AluOp, immediate: bool, rng: np.random.Generator) -
     small = op is AluOp.SHR  # shifts that all hardware supports
     right = rng.integers(0 if small else -100, 16 if small else 100, shape).astype(np.int32)
     value = 5 if small else -37
-    program = _alu_program(config, op, value if immediate else None)
-    return _executed(device, program, (left, right))
-
-
-def _alu_program(config: HardwareConfig, op: AluOp, immediate: int | None) -> Program:
-    """Return ``out = op(left, right or immediate)`` on `_TILES` tiles."""
     b = ProgramBuilder(config)
-    left = b.tiles("left", Role.INPUT, _TILES, Memory.ACC)
-    right = b.tiles("right", Role.INPUT, _TILES, Memory.ACC)
+    operands = [b.tiles(name, Role.INPUT, _TILES, Memory.ACC) for name in ("left", "right")]
     out = b.tiles("out", Role.OUTPUT, _TILES)
     uop = b.micro_ops((0, _TILES, 0))
     b.load_micro_ops(uop, 1)
-    b.load(Memory.ACC, left, 0, 0, _TILES)
-    b.load(Memory.ACC, right, _TILES, 0, _TILES)
-    b.alu(op, 0, _TILES, immediate, push_next=1)
+    for number, operand in enumerate(operands):
+        b.load(Memory.ACC, operand, number * _TILES, 0, _TILES)
+    b.alu(op, 0, _TILES, value if immediate else None, push_next=1)
     b.store(out, 0, 0, _TILES, pop_prev=1, push_prev=1)
     b.finish(pop_next=1)
     program = b.build()
     program.verify()
-    return program
+    return _executed(device, program, (left, right))

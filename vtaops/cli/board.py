@@ -226,9 +226,10 @@ def board_test(
     Example: vtaops board test fsim --config tiny
     """
     from vtaops.board.selftest import planned_checks
-    from vtaops.runtime import open_device
+    from vtaops.runtime import device_names, open_device
 
-    foreign = _is_no_board(board)
+    kinds = {each.partition("://")[0] for each in device_names()} - {"pynq", "ulx3s"}
+    foreign = board.partition("://")[0] in kinds  # a device without a server
     opened: Any = open_device(board, config) if foreign else _open(board)
     with closing(opened) as device:
         # A simulator takes minutes per layer.
@@ -247,14 +248,6 @@ def board_test(
     report = {"seed": seed, "checks": [asdict(check) for check in checks]}
     show(report | figures, counts, *tables)
     raise typer.Exit(not works)
-
-
-def _is_no_board(name: str) -> bool:
-    """Return whether a name is that of a device without a server."""
-    from vtaops.runtime import device_names
-
-    kinds = {each.partition("://")[0] for each in device_names()} - {"pynq", "ulx3s"}
-    return name.partition("://")[0] in kinds
 
 
 def _made(device: Any, planned: list[PlannedCheck], title: str) -> list[Check]:

@@ -27,7 +27,6 @@ from vtaops.program.timing import WAITS
 
 if TYPE_CHECKING:
     from vtaops.explore.judge import KernelTask, Verdict
-    from vtaops.explore.judge.confined import Submission
 
 RULES = {
     "race": "the first of the two must push a token that the other one pops, directly or through "
@@ -99,7 +98,9 @@ def judged(
     except errors.VTAError as error:
         return [Finding("exercise", type(error).__name__, str(error))], ""
     if outcome.program is None:
-        return [_failed(outcome)], outcome.output
+        failed = Finding("builds", outcome.error or "Error", outcome.text or "it left no program")
+        unsafe = outcome.error == errors.VerificationError.__name__
+        return [_unsafe(outcome.text) if unsafe else failed], outcome.output
     findings: list[Finding] = []
     try:
         findings.extend(_judgement(outcome.program, asked))
@@ -114,13 +115,6 @@ class _Asked(NamedTuple):
     task: Operator
     limits: Mapping[str, int]
     config: HardwareConfig
-
-
-def _failed(outcome: Submission) -> Finding:
-    """Explain why an exercise left no program."""
-    if outcome.error == errors.VerificationError.__name__:
-        return _unsafe(outcome.text)
-    return Finding("builds", outcome.error or "Error", outcome.text or "it left no program")
 
 
 def _unsafe(text: str) -> Finding:

@@ -104,8 +104,9 @@ def evaluated(model: Model, data: Dataset, task: Task, against: Path | None) -> 
     exact = None
     if against is not None:
         shapes = {tensor.name: tensor.shape for tensor in model.graph.inputs}
-        settings = dict.fromkeys(("prove", "check"), False)
-        exact = _runs(compiled_model(against, None, host=True, shapes=shapes, **settings))
+        exact = _runs(
+            compiled_model(against, None, host=True, shapes=shapes, prove=False, check=False)
+        )
     return evaluate(_runs(model), exact, data, task)
 
 

@@ -153,10 +153,8 @@ _AXIS_TYPES: dict[str, Callable[[str], int | float | str]] = {
 
 def _axis(text: str) -> tuple[str, list[int | float | str]]:
     """Parse ``LOG_BLOCK=3,4,5``."""
-    key, equals, values = text.partition("=")
     try:
-        if not equals:
-            raise ValueError
+        key, values = text.split("=")
         return key, [_AXIS_TYPES.get(key, int)(value) for value in values.split(",")]
     except ValueError as error:
         raise ConfigError(f"--vary is {text!r}; write LOG_BLOCK=3,4,5") from error
@@ -174,8 +172,7 @@ def _fitting(designs: Sequence[Design], part: str) -> list[Design]:
         if most <= 1:
             fitting.append(design)
         else:
-            text = f"omitted: {design.name} needs {most:.0%} of the {title} of the {part}"
-            say(text, err=True)
+            say(f"omitted: {design.name} needs {most:.0%} of the {title} of the {part}", err=True)
     say(f"{len(fitting)} of {len(designs)} designs fit the {part} by the model", err=True)
     if not fitting:
         raise ConfigError(f"none of these designs fits the {part}")

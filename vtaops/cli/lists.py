@@ -55,35 +55,32 @@ class PublishedModel:
 
 MLPERF_URL = "https://github.com/mlcommons/tiny/raw/1afd2c9/benchmark/training/"
 
-MLPERF_TINY = tuple(
-    PublishedModel(task, path, sha256)
-    for task, path, sha256 in (
-        (
-            "image classification",
-            "image_classification/trained_models/pretrainedResnet_quant.tflite",
-            "3c002613d1b2475eb51dd78dfb85a546c8ae658dee71cf6ade43b022fe205415",
-        ),
-        (
-            "visual wake words",
-            "visual_wake_words/trained_models/vww_96_int8.tflite",
-            "597a384c8c2c8a1276f04702f25013b7838f2f814f1ca7c174d295b73e3d6b7b",
-        ),
-        (
-            "keyword spotting",
-            "keyword_spotting/trained_models/kws_ref_model.tflite",
-            "aeea436800704fce17b17292e4412630ad856e9d777c044c64ef748a880bd0ae",
-        ),
-        (
-            "anomaly detection",
-            "anomaly_detection/trained_models/ad01_int8.tflite",
-            "87cf24194ef93d1d9b11a591d805526b98008e351655d29883c825c9c106ba24",
-        ),
-        (
-            "streaming wake word",
-            "streaming_wakeword/trained_models/str_ww_ref_model.tflite",
-            "3af8550895ba7d5c584277102b5075c52dcfa63ba9d2b2240f37c4e6abd5dd2b",
-        ),
-    )
+MLPERF_TINY = (
+    PublishedModel(
+        "image classification",
+        "image_classification/trained_models/pretrainedResnet_quant.tflite",
+        "3c002613d1b2475eb51dd78dfb85a546c8ae658dee71cf6ade43b022fe205415",
+    ),
+    PublishedModel(
+        "visual wake words",
+        "visual_wake_words/trained_models/vww_96_int8.tflite",
+        "597a384c8c2c8a1276f04702f25013b7838f2f814f1ca7c174d295b73e3d6b7b",
+    ),
+    PublishedModel(
+        "keyword spotting",
+        "keyword_spotting/trained_models/kws_ref_model.tflite",
+        "aeea436800704fce17b17292e4412630ad856e9d777c044c64ef748a880bd0ae",
+    ),
+    PublishedModel(
+        "anomaly detection",
+        "anomaly_detection/trained_models/ad01_int8.tflite",
+        "87cf24194ef93d1d9b11a591d805526b98008e351655d29883c825c9c106ba24",
+    ),
+    PublishedModel(
+        "streaming wake word",
+        "streaming_wakeword/trained_models/str_ww_ref_model.tflite",
+        "3af8550895ba7d5c584277102b5075c52dcfa63ba9d2b2240f37c4e6abd5dd2b",
+    ),
 )
 """The reference models of MLPerf Tiny."""
 
@@ -222,10 +219,10 @@ def _fetch_models(folder: Path, force: bool) -> None:
     from vtaops.board.download import download
 
     paths = {model: folder / model.name for model in MLPERF_TINY}
-    missing = {model for model, path in paths.items() if not _is_right(path, model.sha256)}
-    for model in missing:
-        if paths[model].exists() and not force:
-            raise ModelError(f"{paths[model]} is another file of that name; --force replaces it")
+    missing = {m: path for m, path in paths.items() if not _is_right(path, m.sha256)}
+    for path in missing.values():
+        if path.exists() and not force:
+            raise ModelError(f"{path} is another file of that name; --force replaces it")
     for model, path in paths.items():
         if model in missing:
             url = MLPERF_URL + model.path

@@ -89,7 +89,7 @@ def compile(
     """
     from vtaops.model.tables import summary
 
-    if _is_compiled(model):
+    if model.suffix == ".vtam":
         raise UnsupportedError(f"{model} is already compiled")
     compiled = compiled_model(
         model,
@@ -183,7 +183,7 @@ def plan(
     from vtaops.model.placement import placement
     from vtaops.model.tables import plan_table
 
-    if _is_compiled(model):
+    if model.suffix == ".vtam":
         compiled = compiled_model(model, config)
         rows, name, launches = compiled.plan, compiled.config.name, len(compiled.regions)
         graph = compiled.graph
@@ -236,9 +236,8 @@ def profile(
     names: Sequence[str | None] = config or [None]
     models = [compiled_model(model, name) for name in names]
     reports = [each.report() for each in models]
-    parts = list[Any]()
-    for each in reports:
-        parts += [tables.network_table(each), tables.summary(each)]
+    views = tables.network_table, tables.summary
+    parts = [view(each) for each in reports for view in views]
     data = [each.as_dict() for each in reports]
     options.show(data if len(data) > 1 else data[0], *parts)
     if output is not None:
@@ -500,10 +499,6 @@ def top(array: Array, count: int = 5) -> str:
     return ", ".join(f"[{i}] {flat[i]:.4g}" for i in order)
 
 
-def _is_compiled(path: Path) -> bool:
-    return path.suffix == ".vtam"
-
-
 def _source(path: Path) -> Path:
     if not exists(path):
         raise ModelError(f"file {path} does not exist")
@@ -518,16 +513,12 @@ def compiled_model(path: Path, config: str | None, **settings: Any) -> Model:
     UnsupportedError
         If the file was compiled for another configuration than the requested one.
     """
-    if _is_compiled(path):
-        return _loaded(path, config)
-    source = _source(path)
-    with options.progress_bar(f"compile {path.name}"):
-        from vtaops.network import compile_model
+    if path.suffix != ".vtam":
+        source = _source(path)
+        with options.progress_bar(f"compile {path.name}"):
+            from vtaops.network import compile_model
 
-        return compile_model(source, config or NETWORK_CONFIG, **settings)
-
-
-def _loaded(path: Path, config: str | None) -> Model:
+            return compile_model(source, config or NETWORK_CONFIG, **settings)
     from vtaops.model import load_model
 
     model = load_model(path)

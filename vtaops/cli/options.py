@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -308,7 +309,7 @@ def read_preparation(mean: str | None, std: str | None) -> Preparation | None:
 
 
 def _pairs(
-    option: str, like: str, texts: list[str] | None, read: Callable[[str], _T]
+    option: str, like: str, read: Callable[[str], _T], texts: list[str] | None
 ) -> dict[str, _T]:
     """Return the pairs of an option `NAME=VALUE`, which may be repeated.
 
@@ -331,7 +332,7 @@ def _pairs(
 
 def read_shapes(texts: list[str] | None) -> dict[str, tuple[int, ...]] | None:
     """Return the input shapes of `--shapes NAME=1,3,224,224`; None if it is not given."""
-    return _pairs("--shapes", "x=1,3,224,224", texts, _extents) or None
+    return _pairs("--shapes", "x=1,3,224,224", _extents, texts) or None
 
 
 def _extents(text: str) -> tuple[int, ...]:
@@ -341,14 +342,11 @@ def _extents(text: str) -> tuple[int, ...]:
     return tuple(map(int, extents))
 
 
-def read_fixed(texts: list[str] | None) -> dict[str, float]:
-    """Return the values of `--fix NAME=NUMBER`."""
-    return _pairs("--fix", "sr=16000", texts, float)
+read_fixed = partial(_pairs, "--fix", "sr=16000", float)
+"""Return the values of `--fix NAME=NUMBER`."""
 
-
-def read_state(texts: list[str] | None) -> dict[str, str]:
-    """Return the pairs of `--state PAST=PRESENT`."""
-    return _pairs("--state", "past=present", texts, str)
+read_state = partial(_pairs, "--state", "past=present", str)
+"""Return the pairs of `--state PAST=PRESENT`."""
 
 
 def parse_tiling(text: str) -> Any:

@@ -33,15 +33,11 @@ def _environment() -> Environment:
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
-        finalize=_finalized,
+        # What changes the direction of a text, or its colour, is not printed.
+        finalize=lambda value: value if hasattr(value, "__html__") else terminal_text(str(value)),
     )
     made.filters |= {"picture": _picture, "rate": rate, "short": short}
     return made
-
-
-def _finalized(value: Any) -> Any:
-    """Take characters that change the direction of a text, or its colour, from what is printed."""
-    return value if hasattr(value, "__html__") else terminal_text(str(value))
 
 
 def short(name: str) -> str:

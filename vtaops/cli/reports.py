@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import chain, product
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from typer import Option
 
@@ -91,11 +91,13 @@ def roofline(
     from vtaops.compiler.driver import compile
     from vtaops.report import RooflinePoint, save_figure
     from vtaops.report import roofline as draw
+    from vtaops.schedule.workloads import WORKLOADS, find
 
     hardware = HardwareConfig.load(config)
+    names = layer or [name for name in WORKLOADS if name.startswith("resnet18.")]
     points = []
     with progress_bar() as progress:
-        for workload in progress.track(_workloads(layer), description="compiling"):
+        for workload in progress.track([*map(find, names)], description="compiling"):
             timeline = compile(workload.op, hardware).timeline()
             point = RooflinePoint.of(workload.name.split(".")[-1], timeline)
             points.append((point, workload.occurrences))
@@ -162,11 +164,3 @@ def _compiled(
             parts.insert(0, layer)
         explicit = parse_tiling(tiling.replace("default", "")) if tiling else workload.tiling
         yield " ".join(parts), compile(workload.op, HardwareConfig.load(config), explicit)
-
-
-def _workloads(names: list[str] | None) -> list[Any]:
-    from vtaops.schedule.workloads import WORKLOADS, find
-
-    if names:
-        return [find(name) for name in names]
-    return [w for name, w in WORKLOADS.items() if name.startswith("resnet18.")]

@@ -233,7 +233,10 @@ def tune(
         "compiled": len(searched),
     }
     lines = [f"{best.tiling.text}: {cycles:,} cycles by the timing model on {hardware.name}"]
-    lines += [f"measured on {device}: {_cost(best.cost)}"] if device else []
+    if device:  # cycles are integers, seconds are not
+        cost = best.cost
+        text = f"{cost:,} cycles" if isinstance(cost, int) else f"{1e3 * cost:.3f} ms"
+        lines.append(f"measured on {device}: {text}")
     show(figures, *lines)
 
 
@@ -255,11 +258,6 @@ def _measure_on(device: str, hardware: HardwareConfig) -> Measure:
         return found.performance.cycles if found.performance else found.seconds
 
     return lambda programs: [cost(program) for program in tracked("measure", programs)]
-
-
-def _cost(cost: int | float) -> str:
-    """Return a measured cost as text: cycles are integers, seconds are not."""
-    return f"{cost:,} cycles" if isinstance(cost, int) else f"{1e3 * cost:.3f} ms"
 
 
 # ------------------------------------------------------------------------------ details

@@ -32,7 +32,6 @@ from vtaops.runtime.arguments import as_tuple
 if TYPE_CHECKING:
     from vtaops.graph import Tensor
     from vtaops.network.plan import Plan
-    from vtaops.quantization.pictures import Preparation
     from vtaops.quantization.samples import Sample
 
 CALIBRATING = 32
@@ -93,6 +92,8 @@ def start(
 
     Example: vtaops start net.onnx --data photos
     """
+    from vtaops.quantization.datasets import load_dataset
+
     begin = time.perf_counter()
     if model.suffix not in (".onnx", ".tflite"):
         raise UnsupportedError(f"cannot start with {model}: vtaops start reads .onnx and .tflite")
@@ -105,7 +106,11 @@ def start(
         options.say("\n".join(f"{name}: {text}" for name, text in found.facts.items()))
         drawn = None if data else _drawn(found, asked=random_data)
         options.claim(files.folder, files.names, force)
-        _read_data(found, files, data, drawn, prepared)
+        if drawn is not None:
+            data, found.random = files.calibration, True
+            options.write_arrays(data, np.savez_compressed, **drawn)
+        if data is not None:
+            found.data, found.samples = data, load_dataset(data, found.shapes, prepared)
         _quantize(found, files)
         _compile(found, files, given, shapes or [])
         _run(found, files)
@@ -178,23 +183,6 @@ def _drawn(found: Findings, *, asked: bool) -> dict[str, Any] | None:
         name: chance.uniform(-1, 1, (DRAWN, *shape)).astype(np.float32)
         for name, shape in found.shapes.items()
     }
-
-
-def _read_data(
-    found: Findings,
-    files: _Files,
-    data: Path | None,
-    drawn: Sample | None,
-    prepared: Preparation | None,
-) -> None:
-    """Find the samples, if there are any."""
-    from vtaops.quantization.datasets import load_dataset
-
-    if drawn is not None:
-        data, found.random = files.calibration, True
-        options.write_arrays(data, np.savez_compressed, **drawn)
-    if data is not None:
-        found.data, found.samples = data, load_dataset(data, found.shapes, prepared)
 
 
 def _require_some_on_vta(found: Findings) -> None:

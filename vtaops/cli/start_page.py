@@ -168,24 +168,15 @@ _ANSWERS = {
 
 def page(found: Findings, compiled: str) -> str:
     """Return the page of a network, whose compiled file has a name quoted for the shell."""
-    accuracy = found.accuracy
-    worst = accuracy.worst if accuracy else ()
+    from vtaops.model.tables import evidence
+
+    report, worst = found.report, found.accuracy.worst if found.accuracy else ()
     return render(
         "start.html",
         found=found,
         compiled=compiled,
         answers=_ANSWERS,
-        launches=_launches(found.report),
-        proven=_proven(found.report),
+        launches=f"{report.launches} launch{'es' * (report.launches != 1)}",
+        proven=evidence(report).replace("\n", "; "),
         shown=[one if found.answers else replace(one, texts={}) for one in worst],
     )
-
-
-def _launches(report: ModelReport) -> str:
-    return f"{report.launches} launch{'es' * (report.launches != 1)}"
-
-
-def _proven(report: ModelReport) -> str:
-    from vtaops.model.tables import evidence
-
-    return evidence(report).replace("\n", "; ")

@@ -129,7 +129,7 @@ def roofline(
     axes.text(0.99 * right, peak * 1.02, f"array: {peak:g}", ha="right", va="bottom", fontsize=9)
     port = f" port: {bandwidth:g} bytes a cycle"
     axes.text(left, 1.03 * peak, port, ha="left", va="bottom", fontsize=9)
-    _mark(axes, figure, points, total, peak)
+    _mark(axes, figure, shown, total, peak)
     axes.set_xlabel("multiply-accumulates for each byte over the port (logarithmic)")
     axes.set_ylabel("multiply-accumulates for each cycle (logarithmic)")
     axes.set_title(figure_text(title), loc="left", fontsize=11)
@@ -142,12 +142,11 @@ def roofline(
 def _mark(
     axes: Axes,
     figure: Figure,
-    points: Sequence[RooflinePoint],
+    shown: Sequence[RooflinePoint],
     total: RooflinePoint | None,
     peak: float,
 ) -> None:
     """Draw the points as numbers, and the network as a star; a legend names them."""
-    shown = [*points, total] if total else [*points]
     for number, point in enumerate(shown, 1):
         star = point is total
         axes.scatter(
@@ -158,8 +157,8 @@ def _mark(
         x = [0.955 * point.intensity, 1.047 * point.intensity]
         (own,) = axes.plot(x, [point.ceiling] * 2, color="#6b7680", linewidth=1.6, zorder=2)
     own.set_label("if the compute unit never waited")
-    named = shown if len(shown) <= NAMED else shown[len(points) :]
-    handles = [*axes.collections[-len(named) :], own] if named else [own]
+    named = len(shown) if len(shown) <= NAMED else int(total is not None)
+    handles = [*axes.collections[-named:], own] if named else [own]
     figure.legend(handles=handles, loc="outside right upper", fontsize=8, frameon=False)
 
 

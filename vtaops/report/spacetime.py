@@ -112,11 +112,9 @@ def _bars(
     if kind in WAITS:
         axes.broken_barh(spans, place, linewidth=0, **_hatched(kind))
         return
-    outlined = [span for span in spans if span[1] > _NARROW * width]
-    narrow = [span for span in spans if span[1] <= _NARROW * width]
+    lines = [0.6 * (cycles > _NARROW * width) for _, cycles in spans]
     color = lanes.KIND_COLORS[kind]
-    axes.broken_barh(narrow, place, facecolor=color, linewidth=0)
-    axes.broken_barh(outlined, place, facecolor=color, edgecolor="white", linewidth=0.6)
+    axes.broken_barh(spans, place, facecolor=color, edgecolor="white", linewidth=lines)
 
 
 def _arrows(axes: Axes, tokens: Sequence[Any]) -> None:

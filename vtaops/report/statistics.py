@@ -36,7 +36,8 @@ def statistics_data(
     config = program.config
     units = [instruction.unit for instruction in program]
     performed = statistics.gemm_counter * config.macs_per_micro_op
-    minimum = compulsory_nbytes(program)
+    own = (b.nbytes for b in program.buffers if b.role is not Role.SCRATCH)
+    minimum = program.micro_ops.nbytes + sum(own)  # micro-ops, arguments and constants, once
     data: dict[str, Any] = {
         "metadata": dict(program.metadata),
         "operators": [vars(operator) for operator in program.operators],
@@ -57,12 +58,6 @@ def statistics_data(
         time = {"milliseconds": timeline.cycles / clock / 1e3, "clock_mhz": clock}
         data["timing"] = {"cycles": timeline.cycles, **time, **timeline.as_dict()}
     return data
-
-
-def compulsory_nbytes(program: Program) -> int:
-    """Return the bytes of micro-ops, arguments and constants: what must move once."""
-    own = (b.nbytes for b in program.buffers if b.role is not Role.SCRATCH)
-    return program.micro_ops.nbytes + sum(own)
 
 
 def performance_table(performance: TsimPerformance, title: str) -> Table:
@@ -152,7 +147,7 @@ def numbers(data: Mapping[str, Any]) -> dict[str, float]:
         elif isinstance(value, int | float) and not isinstance(value, bool):
             figures[prefix] = value
 
-    walk("", {key: value for key, value in data.items() if key not in ("operator", "config")})
+    walk("", data)
     return figures
 
 
