@@ -82,18 +82,11 @@ def read_result(kind: type[_Result], data: Any) -> _Result:
         raise StoreError(f"{data!r:.200} is no {kind.__name__}: {error}") from error
 
 
-@lru_cache(maxsize=1024)
-def name_of(op: Operator) -> str:
-    """Return a text that identifies an operator."""
-    return repr(op)
-
-
 def array_of(config: HardwareConfig) -> tuple[object, ...]:
     """Return a key that is equal for configurations that differ only in scratchpad sizes."""
     return config.log_batch, config.log_block, config.extensions
 
 
-@lru_cache(maxsize=1024)
 def operator_dict(op: Operator) -> dict[str, Any]:
     """Return the identity of an operator as plain data."""
     stated = {f.name: getattr(op, f.name) for f in fields(op) if getattr(op, f.name) != f.default}
@@ -142,7 +135,7 @@ class TilingCandidate(Task):
     @cached_property
     def shares(self) -> tuple[object, ...]:
         """Key equal for candidates about one program, which is compiled once."""
-        return name_of(self.op), self.tiling.text, self.config.bitstream_id
+        return repr(self.op), self.tiling.text, self.config.bitstream_id
 
     @staticmethod
     def compute(tasks: Sequence[TilingCandidate]) -> list[Evaluation]:

@@ -7,7 +7,6 @@ so a board can run it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -357,8 +356,7 @@ class Model:
         quality : mapping, optional
             Known signal-to-quantization-noise ratios of tensors, in dB, by name.
         """
-        made = report(self.graph, self.config, self.plan, self.regions, quality or {})
-        return replace(made, file=str(self.agreement))
+        return report(self, quality or {})
 
     @checked_call
     def save(self, path: str | Path) -> None:
