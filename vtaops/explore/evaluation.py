@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, cached_property, lru_cache
 from itertools import product
 from pathlib import Path
@@ -121,15 +121,12 @@ class TilingCandidate(Task):
     @cached_property
     def data(self) -> dict[str, Any]:
         """Everything that the evaluation depends on, as plain data."""
-        timing = self.design.timing
         return {
             "operator": operator_dict(self.op),
             "tiling": self.tiling.text,
             "config": self.config.to_dict(),
             "capabilities": of_target(self.design.config).name,
-            "port_bytes": timing.port_bytes,
-            "dram_latency": timing.dram_latency,
-            "bandwidth": timing.bandwidth,
+            "timing": asdict(self.design.timing),
         }
 
     @cached_property

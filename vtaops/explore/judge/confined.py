@@ -51,7 +51,7 @@ def run_exercise(text: str, name: str, seconds: float) -> Submission:
 
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         is_late = _run(text, name, Path(folder), seconds)
-        output = _text(Path(folder, _OUTPUT), "")
+        output = _text(Path(folder, _OUTPUT))
         if is_late:
             return Submission(None, "Late", f"it did not end within {seconds:g} s", output)
         try:
@@ -64,7 +64,7 @@ def run_exercise(text: str, name: str, seconds: float) -> Submission:
             reason = f"it left no file of a program: {error.strerror}"
         report = {"error": "ProgramError", "text": reason}
         with suppress(ValueError, TypeError, RecursionError):
-            report |= json.loads(_text(Path(folder, _ERROR), "{}"))
+            report |= json.loads(_text(Path(folder, _ERROR)))
         return Submission(None, str(report["error"]), str(report["text"]), output)
 
 
@@ -73,11 +73,11 @@ def is_confined() -> bool:
     return _landlock() > 0
 
 
-def _text(path: Path, otherwise: str) -> str:
+def _text(path: Path) -> str:
     with suppress(OSError):
         text = read_file(path).decode(errors="replace")
         return "".join(c for c in text if c.isprintable() or c == "\n")
-    return otherwise
+    return ""
 
 
 def _run(text: str, name: str, folder: Path, seconds: float) -> bool:
