@@ -116,7 +116,8 @@ class RowNorm(GraphOperator):
     def infer(self, data: Tensor) -> Tensor:
         columns = data.shape[axis_of(-1, data)]
         for name, value in (("weight", self.weight), ("bias", self.bias)):
-            if (value.dtype, value.shape) != (np.int32, (columns,)) or columns > MOST_CHANNELS:
+            alike = value.dtype == np.int32 and value.shape == (columns,)
+            if not alike or columns > MOST_CHANNELS:
                 raise ShapeError(
                     f"{name} is {value.dtype}{[*value.shape]}; it must be int32{[columns]}, of at "
                     f"most {MOST_CHANNELS} channels"

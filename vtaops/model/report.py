@@ -16,9 +16,8 @@ from vtaops.base.proof import CERTIFICATE, TRIED
 from vtaops.program import OperatorRecord, Program, Statistics
 from vtaops.program.region import NodePlacement
 
-if TYPE_CHECKING:  # the timing model is native, and boards lack it
+if TYPE_CHECKING:
     from vtaops.model.model import Model
-    from vtaops.program.timing import Timeline
 
 SCHEMA_VERSION = 1
 """Version of `ModelReport.as_dict`."""
@@ -181,13 +180,15 @@ def _layers(model: Model, quality: Mapping[str, float]) -> tuple[tuple[Layer, ..
     layers = {row.name: Layer(**vars(row), sqnr=quality.get(row.name)) for row in model.plan}
     cycles = 0
     for program in model.programs:
-        timeline = program.timeline()
+        timeline, taken = program.timeline(), Counter[int]()
         cycles += timeline.cycles
-        for record, taken in layer_cycles(timeline):
+        for number, start, end in timeline.layer_spans():
+            taken[number] += end - start
+        for number, record in enumerate(program.operators):
             if (before := layers.get(record.name)) is not None:  # None: a copy of a second result
                 layers[record.name] = replace(
                     before,
-                    cycles=before.cycles + taken,
+                    cycles=before.cycles + taken[number],
                     macs=max(before.macs, record.macs),
                     counters=before.counters + part(program, record).stats(),
                 )
@@ -197,15 +198,6 @@ def _layers(model: Model, quality: Mapping[str, float]) -> tuple[tuple[Layer, ..
         used = layer.counters.array_share(layer.cycles, model.config.products_per_cycle)
         found.append(replace(layer, share=share, utilization=used))
     return tuple(found), cycles
-
-
-def layer_cycles(timeline: Timeline) -> list[tuple[OperatorRecord, int]]:
-    """Return the operators of a program, each with its cycles; see `Timeline.layer_spans`."""
-    operators = timeline.program.operators
-    cycles = [0] * len(operators)
-    for number, start, end in timeline.layer_spans():
-        cycles[number] += end - start
-    return list(zip(operators, cycles, strict=True))
 
 
 def compute_time(programs: Sequence[Program], name: str) -> Counter[str]:
