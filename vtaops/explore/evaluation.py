@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, cached_property, lru_cache
 from itertools import product
 from pathlib import Path
@@ -82,18 +82,11 @@ def read_result(kind: type[_Result], data: Any) -> _Result:
         raise StoreError(f"{data!r:.200} is no {kind.__name__}: {error}") from error
 
 
-@lru_cache(maxsize=1024)
-def name_of(op: Operator) -> str:
-    """Return a text that identifies an operator."""
-    return repr(op)
-
-
 def array_of(config: HardwareConfig) -> tuple[object, ...]:
     """Return a key that is equal for configurations that differ only in scratchpad sizes."""
     return config.log_batch, config.log_block, config.extensions
 
 
-@lru_cache(maxsize=1024)
 def operator_dict(op: Operator) -> dict[str, Any]:
     """Return the identity of an operator as plain data."""
     stated = {f.name: getattr(op, f.name) for f in fields(op) if getattr(op, f.name) != f.default}
@@ -128,21 +121,18 @@ class TilingCandidate(Task):
     @cached_property
     def data(self) -> dict[str, Any]:
         """Everything that the evaluation depends on, as plain data."""
-        timing = self.design.timing
         return {
             "operator": operator_dict(self.op),
             "tiling": self.tiling.text,
             "config": self.config.to_dict(),
             "capabilities": of_target(self.design.config).name,
-            "port_bytes": timing.port_bytes,
-            "dram_latency": timing.dram_latency,
-            "bandwidth": timing.bandwidth,
+            "timing": asdict(self.design.timing),
         }
 
     @cached_property
     def shares(self) -> tuple[object, ...]:
         """Key equal for candidates about one program, which is compiled once."""
-        return name_of(self.op), self.tiling.text, self.config.bitstream_id
+        return repr(self.op), self.tiling.text, self.config.bitstream_id
 
     @staticmethod
     def compute(tasks: Sequence[TilingCandidate]) -> list[Evaluation]:

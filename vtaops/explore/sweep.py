@@ -145,10 +145,8 @@ class Point:
 
     def _sum(self, of: Callable[[Evaluation], Any], zero: _Figure) -> _Figure:
         """Sum a figure over all timed layers, times their occurrences."""
-        timed = [
-            (r.layer.occurrences, r.evaluation) for r in self.layers if r.evaluation is not None
-        ]
-        total: _Figure = sum((times * of(evaluation) for times, evaluation in timed), zero)
+        timed = (r.layer.occurrences * of(r.evaluation) for r in self.layers if r.evaluation)
+        total: _Figure = sum(timed, zero)
         return total
 
     @property

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, get_args
 
 from vtaops.base.errors import VTAError
 from vtaops.explore.design import Design
-from vtaops.explore.evaluation import Task, array_of, name_of, operator_dict
+from vtaops.explore.evaluation import Task, array_of, operator_dict
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops import Operator
 from vtaops.schedule import Tiling, blocked_shape
@@ -94,7 +94,7 @@ class TilingQuery(Task):
     @cached_property
     def shares(self) -> tuple[object, ...]:
         """A key that is equal for queries of one operator on one array: they share its tilings."""
-        return name_of(self.op), *array_of(self.design.config)
+        return repr(self.op), *array_of(self.design.config)
 
     @staticmethod
     def compute(tasks: Sequence[TilingQuery]) -> list[EstimatedTiling]:

@@ -38,8 +38,18 @@ FAR = 1 << 14
 """Largest power of two that every device takes as a factor."""
 
 
+class Pairwise(Requantized):
+    """Base class of functions of two tensors, with one scale for all channels."""
+
+    channels_axis = None
+    arity = 2
+
+    def infer(self, *inputs: Tensor) -> Tensor:
+        return self.result(_broadcast(self.kind, inputs))
+
+
 @graph_operator
-class Add(Requantized):
+class Add(Pairwise):
     """``y = requantize((a - a.zero_point) * factors[0] + (b - b.zero_point) * factors[1])``.
 
     Inputs: two tensors of one shape, or ``b`` (N, C, 1, 1) beside an image.
@@ -54,8 +64,6 @@ class Add(Requantized):
 
     factors: Pair = (1, 1)
     requantization: Requantization = field(default_factory=Requantization)
-    channels_axis = None
-    arity = 2
 
     def __post_init__(self) -> None:
         check_integers(self, "factors", 2, -MAX_FACTOR, MAX_FACTOR)
@@ -96,10 +104,10 @@ class Add(Requantized):
         return Add((a, b), Requantization.from_ratio(unit, zero_point, clip))
 
     def infer(self, *inputs: Tensor) -> Tensor:
-        shape = _broadcast(self.kind, inputs)
+        result = super().infer(*inputs)
         reach = (abs(f) * t.reach for f, t in zip(self.factors, inputs, strict=True))
         check_accumulator(self.kind, np.array(sum(reach)))
-        return self.result(shape)
+        return result
 
     def sums(self, *real: Integers) -> Integers:
         a, b = (x * factor for x, factor in zip(real, self.factors, strict=True))
@@ -107,7 +115,7 @@ class Add(Requantized):
 
 
 @graph_operator
-class RescaledAdd(Requantized):
+class RescaledAdd(Pairwise):
     """``y = requantize(rescale(a - a.zero_point) + rescale(b - b.zero_point))``: TFLite's addition.
 
     Each operand is shifted left by 20 bits, then multiplied and rounded twice to the unit of the
@@ -124,8 +132,6 @@ class RescaledAdd(Requantized):
     multipliers: Pair
     shifts: Pair
     requantization: Requantization = field(default_factory=Requantization)
-    channels_axis = None
-    arity = 2
 
     def __post_init__(self) -> None:
         most = (1 << 31) - 1
@@ -148,9 +154,6 @@ class RescaledAdd(Requantized):
         scaling = TfliteRequantization.from_ratio(unit / (result * (1 << 20)), zero_point, clip)
         return RescaledAdd((first, sign * second), (s, t), scaling)
 
-    def infer(self, *inputs: Tensor) -> Tensor:
-        return self.result(_broadcast(self.kind, inputs))
-
     def sums(self, *real: Integers) -> Integers:
         a, b = (self.rescaled(index, x) for index, x in enumerate(real))
         return a + b
@@ -165,18 +168,13 @@ class RescaledAdd(Requantized):
 
 
 @graph_operator
-class Multiply(Requantized):
+class Multiply(Pairwise):
     """``y = requantize((a - a.zero_point) * (b - b.zero_point))``.
 
     Inputs: two tensors of one shape, or ``b`` (N, C, 1, 1) beside an image.
     """
 
     requantization: Requantization = field(default_factory=Requantization)
-    channels_axis = None
-    arity = 2
-
-    def infer(self, *inputs: Tensor) -> Tensor:
-        return self.result(_broadcast(self.kind, inputs))
 
     def sums(self, *real: Integers) -> Integers:
         return real[0] * real[1]

@@ -39,14 +39,18 @@ def evaluate_runs(
     ArgumentError
         If there is no room for the rows of a run.
     """
-    tensors = [graph.tensors[name] for name in graph.state]
-    state = {t.name: np.full(t.shape, t.zero_point, t.dtype) for t in tensors}
+    state = zeros(graph.tensors[name] for name in graph.state)
     for number, arrays in enumerate(runs):
         inputs = checked_inputs(graph.arguments, arrays) | state
         values = evaluate_all(graph, *(inputs[tensor.name] for tensor in graph.inputs))
         place = number * graph.new_rows
         state = {past: carried(graph, past, state[past], values, place) for past in state}
         yield tuple(values[tensor.name] for tensor in graph.results)
+
+
+def zeros(tensors: Iterable[Tensor]) -> dict[str, Array]:
+    """Return arrays of 0.0 by name."""
+    return {t.name: np.full(t.shape, t.zero_point, t.dtype) for t in tensors}
 
 
 def carried(

@@ -113,20 +113,14 @@ class Graph:
         ShapeError
             If the name is taken, or shape, dtype, scale or zero point is invalid.
         """
-        tensor = Tensor(name, tuple(shape), dtype, scale, zero_point)
-        self._define(tensor)
-        self.inputs.append(tensor)
-        return tensor
+        return self.input_like(Tensor(name, tuple(shape), dtype, scale, zero_point))
 
     def input_like(self, tensor: Tensor) -> Tensor:
         """Declare an input with the name and type of a tensor of another graph; as `input`."""
-        return self.input(
-            tensor.name,
-            tensor.shape,
-            tensor.dtype,
-            scale=tensor.scale,
-            zero_point=tensor.zero_point,
-        )
+        own = replace(tensor)
+        self._define(own)
+        self.inputs.append(own)
+        return own
 
     @checked_call
     def add(

@@ -18,7 +18,6 @@ from vtaops.graph.operator import (
     Shape,
     Tensors,
     axis_of,
-    check_integers,
     graph_operator,
     image_of,
     require_one_zero_point,
@@ -60,9 +59,6 @@ class Upsample(GraphOperator):
 
     factors: Pair = (2, 2)
     takes = DTYPES
-
-    def __post_init__(self) -> None:
-        check_integers(self, "factors", 2, 1, (1 << 31) - 1)
 
     def infer(self, data: Tensor) -> Tensor:
         n, c, h, w = image_of(data)

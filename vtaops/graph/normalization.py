@@ -115,13 +115,12 @@ class RowNorm(GraphOperator):
 
     def infer(self, data: Tensor) -> Tensor:
         columns = data.shape[axis_of(-1, data)]
-        for name, dtype in (("weight", np.int32), ("bias", np.int32)):
-            value = getattr(self, name)
-            if (value.dtype, value.shape) != (dtype, (columns,)) or columns > MOST_CHANNELS:
-                actual = f"{value.dtype}{[*value.shape]}"
+        for name, value in (("weight", self.weight), ("bias", self.bias)):
+            alike = value.dtype == np.int32 and value.shape == (columns,)
+            if not alike or columns > MOST_CHANNELS:
                 raise ShapeError(
-                    f"{name} is {actual}; it must be {np.dtype(dtype)}{[columns]}, of at most "
-                    f"{MOST_CHANNELS} channels"
+                    f"{name} is {value.dtype}{[*value.shape]}; it must be int32{[columns]}, of at "
+                    f"most {MOST_CHANNELS} channels"
                 )
         reach = np.abs(self.weight.astype(np.int64)) << PLACES
         if np.max(reach + np.abs(self.bias.astype(np.int64)), initial=0) >= 1 << 31:

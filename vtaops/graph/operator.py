@@ -39,8 +39,15 @@ ACCUMULATOR = 1 << 31
 MAX_FACTOR = 1 << 15
 """Largest factor of an operand in a sum."""
 
-_WINDOWS = {"kernel": 2, "strides": 2, "dilation": 2, "padding": 4, "output_padding": 2}
-"""Number of integers in each window parameter."""
+_COUNTS = {
+    "kernel": 2,
+    "strides": 2,
+    "dilation": 2,
+    "padding": 4,
+    "output_padding": 2,
+    "factors": 2,
+}
+"""Number of integers in each parameter of windows and of factors."""
 
 
 T = TypeVar("T")
@@ -67,8 +74,8 @@ class GraphOperator(ReprMixin):
     """Name where it is not that of the class: importers' operators keep theirs."""
 
     def __post_init__(self) -> None:
-        """Convert window parameters to tuples of integers; reject invalid ones."""
-        for name, count in _WINDOWS.items():
+        """Convert parameters of `_COUNTS` to tuples of integers; reject invalid ones."""
+        for name, count in _COUNTS.items():
             if getattr(self, name, None) is not None:
                 least = 0 if name in ("padding", "output_padding") else 1
                 check_integers(self, name, count, least, (1 << 31) - 1)

@@ -112,12 +112,6 @@ class Requantization(ReprMixin):
         return replace(self, **each)
 
     @property
-    def half(self) -> Integers:
-        """Rounding term added before the shift: half an output step."""
-        half: Integers = (np.int64(1) << self.shift) >> 1
-        return half
-
-    @property
     def right_shift(self) -> int | None:
         """The equivalent right shift (negative: left) for all channels, or None.
 
@@ -153,11 +147,10 @@ class Requantization(ReprMixin):
 
     def rounded(self, acc: Integers, axis: int = 0) -> Integers:
         """Return the results less the zero point, without bounds."""
-        multiplier, shift, half, more = (
-            along(axis, acc.ndim, value)
-            for value in (self.multiplier, self.shift, self.half, self.by_sign)
+        multiplier, shift, more = (
+            along(axis, acc.ndim, value) for value in (self.multiplier, self.shift, self.by_sign)
         )
-        half = half + np.where(acc < 0, -more, more)
+        half = ((np.int64(1) << shift) >> 1) + np.where(acc < 0, -more, more)
         rounded: Integers = (acc * multiplier + half) >> shift
         return rounded
 

@@ -109,27 +109,17 @@ def fine_scale_for(steps: Steps, ratio: float, kind: int) -> FineScale:
     """
     shift = FINE_BITS - int(np.frexp(ratio)[1])  # sets the multiplier's top bit
     shift = min(max(shift, FINE_SHIFTS.start), FINE_SHIFTS.stop - 1)
-    middle = round(ratio * 2.0**shift)
-    smallest, greatest = 1 << (FINE_BITS - 1), (1 << FINE_BITS) - 1
-    best: FineScale | None = None
-    for offset in NEIGHBOURS:
-        multiplier = middle + offset
-        if not smallest <= multiplier <= greatest:
-            continue
+    middle, values = round(ratio * 2.0**shift), nudged(kind, _CODES)
+    near = (sorted((1 << FINE_BITS - 1, middle + n, (1 << FINE_BITS) - 1))[1] for n in NEIGHBOURS)
+    tried = []
+    for multiplier in dict.fromkeys(near):
         low, high = _bounds(steps, multiplier, shift)
-        values = nudged(kind, _CODES)
-        inside = (low <= values) & (values <= high)
-        if inside.any():
-            return FineScale(multiplier, shift, int(_CODES[inside][0]), kind)
         distance = np.maximum(low - values, 0) + np.maximum(values - high, 0)
         scale = FineScale(multiplier, shift, int(_CODES[np.argmin(distance)]), kind)
-        scale = replace(scale, differing=differing(steps, scale))
-        if best is None or scale.differing < best.differing:
-            best = scale
-    if best is None:  # out of range: clamp to the smallest or largest scale
-        best = FineScale(smallest if middle < smallest else greatest, shift, 0, kind)
-        best = replace(best, differing=differing(steps, best))
-    return best
+        if not distance.min():
+            return scale
+        tried.append(replace(scale, differing=differing(steps, scale)))
+    return min(tried, key=lambda scale: scale.differing)
 
 
 def _bounds(steps: Steps, multiplier: int, shift: int) -> tuple[int, int]:

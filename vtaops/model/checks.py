@@ -101,22 +101,17 @@ def _check_region(graph: Graph, region: Region, fingerprint: str) -> None:
     if region.program.config.fingerprint != fingerprint:
         raise ProgramError("a program of the model is for another configuration")
     inputs = {buffer.name: buffer for buffer in region.program.inputs}
-    _check_inputs(region, inputs)
-    for argument in region.inputs:
-        _check_argument(argument, graph, inputs, _holds)
-    outputs = {buffer.name: buffer for buffer in region.program.outputs}
-    for argument in region.outputs:
-        _check_argument(argument, graph, outputs, _has)
-
-
-def _check_inputs(region: Region, inputs: Mapping[str, Buffer]) -> None:
-    """Check that each program input is a parameter or an argument."""
     for name, array in region.parameters.items():
         if name not in inputs or array.nbytes != inputs[name].nbytes:
             raise ProgramError(f"the program has no input {name!r} of {array.nbytes} bytes")
     given = [*filterfalse(region.parameters.__contains__, inputs)]
     if [argument.buffer for argument in region.inputs] != given:
         raise ProgramError(f"the arguments of a program are not its inputs {given}")
+    for argument in region.inputs:
+        _check_argument(argument, graph, inputs, _holds)
+    outputs = {buffer.name: buffer for buffer in region.program.outputs}
+    for argument in region.outputs:
+        _check_argument(argument, graph, outputs, _has)
 
 
 def _check_argument(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from vtaops.base.shapes import ceil_div
 
@@ -34,17 +35,17 @@ class Lifetime:
         return self.first <= other.last and other.first <= self.last
 
 
-def place(lifetimes: Mapping[str, Lifetime], alignment: int) -> dict[str, int]:
+def place(lifetimes: Mapping[Any, Lifetime], alignment: int) -> dict[Any, int]:
     """Assign each image its first byte in the arena.
 
     Parameters
     ----------
     lifetimes : mapping
-        The images, by name.
+        The images, by name or number.
     alignment : int
         Alignment of every image in bytes.
     """
-    offsets: dict[str, int] = {}
+    offsets: dict[Any, int] = {}
     by_size = sorted(lifetimes.items(), key=lambda item: (-item[1].nbytes, item[1].first))
     for name, lifetime in by_size:
         taken = sorted(
@@ -58,12 +59,9 @@ def place(lifetimes: Mapping[str, Lifetime], alignment: int) -> dict[str, int]:
 
 def _best_gap(taken: Sequence[tuple[int, int]], nbytes: int, alignment: int) -> int:
     """Return the start of the smallest sufficient gap between the ranges `taken`, or their end."""
-    best: tuple[int, int] | None = None
-    end = 0
+    gaps, start = [], 0
     for first, behind in taken:
-        start = ceil_div(end, alignment) * alignment
-        gap = first - start
-        if gap >= nbytes and (best is None or gap < best[0]):
-            best = gap, start
-        end = max(end, behind)
-    return best[1] if best else ceil_div(end, alignment) * alignment
+        if first - start >= nbytes:
+            gaps.append((first - start, start))
+        start = max(start, ceil_div(behind, alignment) * alignment)
+    return min(gaps)[1] if gaps else start

@@ -7,7 +7,6 @@ so a board can run it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -165,7 +164,7 @@ class Model:
         if state and session:
             raise ArgumentError("a state and a session are given; the state has a session")
         residents = self._residents_of(state or session)
-        given = batches(self.graph.arguments, self._in_order(arrays, named))
+        given = self._batches(arrays, named)
         if not self.graph.state:
             return _joined([self._run(each, residents, None) for each in given])
         state = state or self._own_state(residents)
@@ -247,11 +246,10 @@ class Model:
         ShapeError
             As `run`.
         """
-        given = batches(self.graph.arguments, self._in_order(arrays, named))
-        return _joined(list(evaluate_runs(self.graph, given)))
+        return _joined(list(evaluate_runs(self.graph, self._batches(arrays, named))))
 
-    def _in_order(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return the arrays of a call in the order of the inputs."""
+    def _batches(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[list[Array]]:
+        """Return the arrays of each run of a call, in the order of the inputs."""
         if len(arrays) == 1 and isinstance(arrays[0], Mapping):
             named, arrays = {**arrays[0], **named}, arrays[1:]
         waited = [tensor.name for tensor in self.graph.arguments[len(arrays) :]]
@@ -260,7 +258,8 @@ class Model:
                 known = ", ".join(waited) or "none"
                 hint = suggestion(name, waited)
                 raise ArgumentError(f"no input {name!r} is left{hint}; left are: {known}")
-        return (*arrays, *(named[name] for name in waited if name in named))
+        arrays += tuple(named[name] for name in waited if name in named)
+        return batches(self.graph.arguments, arrays)
 
     def _on_host(self, stage: HostStage) -> Run:
         from vtaops.model.export.stages import host_stage
@@ -357,8 +356,7 @@ class Model:
         quality : mapping, optional
             Known signal-to-quantization-noise ratios of tensors, in dB, by name.
         """
-        made = report(self.graph, self.config, self.plan, self.regions, quality or {})
-        return replace(made, file=str(self.agreement))
+        return report(self, quality or {})
 
     @checked_call
     def save(self, path: str | Path) -> None:

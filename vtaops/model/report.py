@@ -13,13 +13,11 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from vtaops.base.proof import CERTIFICATE, TRIED
-from vtaops.graph import Graph
-from vtaops.machine.config import HardwareConfig
 from vtaops.program import OperatorRecord, Program, Statistics
-from vtaops.program.region import NodePlacement, Region
+from vtaops.program.region import NodePlacement
 
-if TYPE_CHECKING:  # the timing model is native, and boards lack it
-    from vtaops.program.timing import Timeline
+if TYPE_CHECKING:
+    from vtaops.model.model import Model
 
 SCHEMA_VERSION = 1
 """Version of `ModelReport.as_dict`."""
@@ -143,31 +141,26 @@ class ModelReport:
         return f"<pre>{escape(str(self))}</pre>"
 
 
-def report(
-    graph: Graph,
-    config: HardwareConfig,
-    plan: Sequence[NodePlacement],
-    regions: Sequence[Region],
-    quality: Mapping[str, float],
-) -> ModelReport:
+def report(model: Model, quality: Mapping[str, float]) -> ModelReport:
     """Return a model's report; as `Model.report`."""
-    layers, cycles = _layers(plan, regions, quality)
-    programs = [region.program for region in regions]
+    layers, cycles = _layers(model, quality)
+    programs, graph = model.programs, model.graph
     extents = {tensor.shape[:1] for tensor in (*graph.inputs, *graph.outputs)}
     return ModelReport(
-        name=graph.name,
-        config=config.name,
-        clock_mhz=config.board.clock_mhz,
+        name=model.name,
+        config=model.config.name,
+        clock_mhz=model.config.board.clock_mhz,
         layers=layers,
         cycles=cycles,
         steady_cycles=cycles + sum(map(_saved, programs)),
         launches=len(programs),
         arena_nbytes=max((program.arena_nbytes for program in programs), default=0),
-        weights_nbytes=sum(a.nbytes for r in regions for a in r.parameters.values()),
+        weights_nbytes=sum(a.nbytes for r in model.regions for a in r.parameters.values()),
         instructions_nbytes=sum(p.instructions.nbytes + p.micro_ops.nbytes for p in programs),
         proven=sum(CERTIFICATE in program.metadata for program in programs),
         tried=tuple(filter(None, map(_tried, programs))),
         batch=max(1, *extents.pop()) if len(extents) == 1 else 1,
+        file=str(model.agreement),
     )
 
 
@@ -182,39 +175,29 @@ def _tried(program: Program) -> str:
     return f"{tried['reason']}; equal on {tried['inputs']} inputs" if tried else ""
 
 
-def _layers(
-    plan: Sequence[NodePlacement], regions: Sequence[Region], quality: Mapping[str, float]
-) -> tuple[tuple[Layer, ...], int]:
-    """Return the layers of a plan, and the total cycles."""
-    layers = {row.name: Layer(**vars(row), sqnr=quality.get(row.name)) for row in plan}
-    cycles, products = 0, 1
-    for region in regions:
-        timeline = region.program.timeline()
+def _layers(model: Model, quality: Mapping[str, float]) -> tuple[tuple[Layer, ...], int]:
+    """Return the layers of a model, and the total cycles."""
+    layers = {row.name: Layer(**vars(row), sqnr=quality.get(row.name)) for row in model.plan}
+    cycles = 0
+    for program in model.programs:
+        timeline, taken = program.timeline(), Counter[int]()
         cycles += timeline.cycles
-        products = region.program.config.products_per_cycle
-        for record, taken in layer_cycles(timeline):
+        for number, start, end in timeline.layer_spans():
+            taken[number] += end - start
+        for number, record in enumerate(program.operators):
             if (before := layers.get(record.name)) is not None:  # None: a copy of a second result
                 layers[record.name] = replace(
                     before,
-                    cycles=before.cycles + taken,
+                    cycles=before.cycles + taken[number],
                     macs=max(before.macs, record.macs),
-                    counters=before.counters + part(region.program, record).stats(),
+                    counters=before.counters + part(program, record).stats(),
                 )
     found = []
     for layer in layers.values():
         share = layer.cycles / max(1, cycles)
-        used = layer.counters.array_share(layer.cycles, products)
+        used = layer.counters.array_share(layer.cycles, model.config.products_per_cycle)
         found.append(replace(layer, share=share, utilization=used))
     return tuple(found), cycles
-
-
-def layer_cycles(timeline: Timeline) -> list[tuple[OperatorRecord, int]]:
-    """Return the operators of a program, each with its cycles; see `Timeline.layer_spans`."""
-    operators = timeline.program.operators
-    cycles = [0] * len(operators)
-    for number, start, end in timeline.layer_spans():
-        cycles[number] += end - start
-    return list(zip(operators, cycles, strict=True))
 
 
 def compute_time(programs: Sequence[Program], name: str) -> Counter[str]:

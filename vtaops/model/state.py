@@ -8,7 +8,7 @@ their bytes. So no program is written anew, and what the verifier says of inputs
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -20,7 +20,7 @@ from vtaops.base.errors import ArgumentError, DeviceError
 from vtaops.base.forks import ForkLock
 from vtaops.base.shapes import Array
 from vtaops.graph import Graph, Tensor
-from vtaops.graph.executor import carried, checked_inputs
+from vtaops.graph.executor import carried, checked_inputs, zeros
 from vtaops.program import Buffer
 from vtaops.program.region import Argument, Region, Stage
 from vtaops.runtime import Device, DeviceBuffer, ResidentPrograms
@@ -66,8 +66,8 @@ def _kept(graph: Graph, past: str, regions: Sequence[Region]) -> Kept | None:
     touched = _touched({name for region in regions for name in region.nodes}, graph)
     if tensor.dtype != "int8" or names & touched:
         return None
-    read = _places([(region, region.inputs) for region in regions], *names)
-    made = _places([(region, region.outputs) for region in regions], *names - {past})
+    read = _places(regions, "inputs", names)
+    made = _places(regions, "outputs", names - {past})
     if not read or len(made) != (not grows):
         return None
     return _kept_image(tensor, read, made, grows=grows)
@@ -81,8 +81,7 @@ def _kept_image(
     sizes = {buffer.nbytes for _, buffer in (*read, *made)}
     alike = len(sizes) == 1 and all(np.array_equal(first, each) for each in others)
     argument, buffer = read[0]
-    zeros = np.full(tensor.shape, tensor.zero_point, tensor.dtype)
-    image = as_bytes(buffer.pack(argument.to_device(zeros)))
+    image = as_bytes(buffer.pack(argument.to_device(zeros([tensor])[tensor.name])))
     fits = alike and first.size and (grows or image.size == tensor.elements)
     return Kept(first, image, grows) if fits else None
 
@@ -111,12 +110,12 @@ def _touched(launched: set[str], graph: Graph) -> set[str]:
     return {tensor.name for node in others for tensor in node.inputs + node.outputs}
 
 
-def _places(sides: Iterable[tuple[Region, Sequence[Argument]]], *names: str) -> list[Place]:
+def _places(regions: Sequence[Region], side: str, names: set[str]) -> list[Place]:
     """Return the arguments of regions that are tensors of some names, with their buffers."""
     return [
         (argument, buffer)
-        for region, arguments in sides
-        for argument in arguments
+        for region in regions
+        for argument in getattr(region, side)
         for buffer in region.program.buffers
         if argument.tensor in names and argument.buffer == buffer.name
     ]
@@ -158,12 +157,11 @@ class State:
         self._graph, self._pairs = graph, graph.state
         self._kept = kept
         tensors = [graph.tensors[name] for name in graph.state]
-        zeros = {t.name: np.full(t.shape, t.zero_point, t.dtype) for t in tensors}
-        for name in values or {}:
-            if name not in zeros:
-                known = ", ".join(zeros) or "nothing"
+        for name in values or ():
+            if name not in graph.state:
+                known = ", ".join(graph.state) or "nothing"
                 raise ArgumentError(f"{name!r} is no state; {graph.name} keeps {known}")
-        first = {**zeros, **(values or {})}
+        first = zeros(tensors) | dict(values or {})
         self._first = checked_inputs(tensors, [first[tensor.name] for tensor in tensors])
         self._values: dict[str, Array] = {}
         self._memory: dict[str, list[DeviceBuffer]] = {}

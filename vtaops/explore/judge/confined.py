@@ -47,20 +47,24 @@ class Submission(NamedTuple):
 
 def run_exercise(text: str, name: str, seconds: float) -> Submission:
     """Execute the text of an exercise in a limited process and read the program that it leaves."""
+    from vtaops.program.file_format import loads
+
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         is_late = _run(text, name, Path(folder), seconds)
-        output = _text(Path(folder, _OUTPUT), "")
+        output = _text(Path(folder, _OUTPUT))
         if is_late:
             return Submission(None, "Late", f"it did not end within {seconds:g} s", output)
         try:
-            return Submission(_program(Path(folder, _PROGRAM)), "", "", output)
+            return Submission(loads(read_file(Path(folder, _PROGRAM))), "", "", output)
         except errors.ProgramError as error:
             reason = str(error)
         except FileNotFoundError:
             reason = "it ended without a program"
+        except OSError as error:
+            reason = f"it left no file of a program: {error.strerror}"
         report = {"error": "ProgramError", "text": reason}
         with suppress(ValueError, TypeError, RecursionError):
-            report |= json.loads(_text(Path(folder, _ERROR), "{}"))
+            report |= json.loads(_text(Path(folder, _ERROR)))
         return Submission(None, str(report["error"]), str(report["text"]), output)
 
 
@@ -69,22 +73,11 @@ def is_confined() -> bool:
     return _landlock() > 0
 
 
-def _program(path: Path) -> Program:
-    from vtaops.program.file_format import loads
-
-    try:
-        return loads(read_file(path))
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise errors.ProgramError(f"it left no file of a program: {error.strerror}") from error
-
-
-def _text(path: Path, otherwise: str) -> str:
+def _text(path: Path) -> str:
     with suppress(OSError):
         text = read_file(path).decode(errors="replace")
         return "".join(c for c in text if c.isprintable() or c == "\n")
-    return otherwise
+    return ""
 
 
 def _run(text: str, name: str, folder: Path, seconds: float) -> bool:

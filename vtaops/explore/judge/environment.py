@@ -55,15 +55,15 @@ class _JudgedEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]
         return self._observed(True), self._begun()
 
     def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        answer = self._answer(action)
-        verdict = None if answer is None else self._judge(answer)
-        info: dict[str, Any] = {} if verdict is None else {"verdict": verdict}
+        info: dict[str, Any] = {}
         accepted, reward = False, 0.0
-        if answer is not None and verdict is not None and verdict.accepted:
-            info |= self._accepted(answer)
-            self._current = verdict.cycles / verdict.compiler
-            accepted, reward = True, max(0.0, self._best - self._current)
-            self._best = min(self._best, self._current)
+        if (answer := self._answer(action)) is not None:
+            verdict = info["verdict"] = self._judge(answer)
+            if accepted := verdict.accepted:
+                info |= self._accepted(answer)
+                self._current = verdict.cycles / verdict.compiler
+                reward = max(0.0, self._best - self._current)
+                self._best = min(self._best, self._current)
         self._left -= 1
         return self._observed(accepted), reward, False, self._left <= 0, info
 

@@ -189,6 +189,8 @@ def _attention_head() -> Graph:
 
 _SMALL = {"in_channels": 32, "out_channels": 32, "height": 14, "width": 14, "shift": 8}
 RELU = (0, 127)
+_GEMM = Gemm(m=32, n=128, k=256, shift=8, clip=RELU)
+_MAX_POOL = MaxPool2d(channels=32, height=14, width=14, kernel=3, strides=2, padding=1)
 
 
 def _conv(kernel: int = 3, padding: int = 1, **more: Any) -> Operator:
@@ -200,7 +202,7 @@ _DEFINITIONS: dict[str, Operator | Callable[[], Graph]] = {
     "tiny/gemm": Gemm(m=8, n=32, k=32, shift=6, clip=RELU),
     "tiny/conv2d": _conv(in_channels=16, out_channels=16, height=8, width=8),
     "tiny/max_pool": MaxPool2d(channels=16, height=8, width=8, kernel=2, strides=2),
-    "pynq/gemm": Gemm(m=32, n=128, k=256, shift=8, clip=RELU),
+    "pynq/gemm": _GEMM,
     "pynq/batch_matmul": BatchMatmul(batch=4, m=16, n=32, k=32, shift=6),
     **{f"pynq/resnet18.C{n}": find(f"resnet18.C{n}").op for n in range(2, 12)},
     "pynq/strided": _conv(strides=2),
@@ -210,22 +212,20 @@ _DEFINITIONS: dict[str, Operator | Callable[[], Graph]] = {
         in_channels=32, out_channels=32, height=7, width=7, kernel=4, strides=2, padding=1, shift=8
     ),
     "pynq/depthwise": _conv(groups=32),
-    "pynq/max_pool": MaxPool2d(channels=32, height=14, width=14, kernel=3, strides=2,
-                                       padding=1),
+    "pynq/max_pool": _MAX_POOL,
     "pynq/avg_pool": AvgPool2d(channels=32, height=14, width=14, kernel=2, strides=2),
     "pynq/residual_sum": _residual_sum,
     "pynq/basic_block": partial(_block, 32, (32, 3, 1), (32, 3, 1), free=False),
     "pynq_ext/attention_scores": BatchMatmul(batch=4, m=32, n=32, k=64, shift=9),
     "pynq_ext/conv2d": _conv(),
     "pynq_ext/depthwise": _conv(groups=32),
-    "pynq_ext/max_pool": MaxPool2d(channels=32, height=14, width=14, kernel=3, strides=2,
-                                           padding=1),
+    "pynq_ext/max_pool": _MAX_POOL,
     "pynq_ext/scales": _conv(bias=True, scales=True, shift=0),
     "pynq_ext/fused_pair": partial(_block, 32, (32, 1, 1), (32, 3, 32), residual=False),
     "pynq_ext/bottleneck": partial(_block, 64, (16, 1, 1), (16, 3, 1), (64, 1, 1)),
     "pynq_ext/inverted_residual": partial(_block, 16, (96, 1, 1), (96, 3, 96), (16, 1, 1)),
     "pynq_ext/attention_head": _attention_head,
-    "pynq_512/gemm": Gemm(m=32, n=128, k=256, shift=8, clip=RELU),
+    "pynq_512/gemm": _GEMM,
     "pynq_512/conv2d": _conv(),
 }  # fmt: skip
 

@@ -146,8 +146,6 @@ class Judge:
             how = self._prove(program)
             cycles = program.cycles()
             rtl_cycles = self._on_rtl(program) if rtl else 0
-        except _Different as different:
-            return self._verdict(answer, stage, str(different), counterexample=different.arrays)
         except VTAError as error:
             shown = getattr(error, "counterexample", None) or {}
             return self._verdict(answer, stage, str(error), counterexample=shown, error=error)
@@ -206,7 +204,7 @@ class _Different(VTAError):
             f"{found.result}{place} is {found.found} and should be {found.wanted}, for the inputs "
             "in the counterexample"
         )
-        self.arrays = found.arrays
+        self.counterexample = found.arrays
 
 
 def _sizes(program: Program) -> Iterator[tuple[str, int]]:

@@ -111,15 +111,15 @@ class Blob:
         """Assign places to the arena slots; return the size of the arena in bytes."""
         table = ceil_div(4 * len(self.buffers), _ALIGNMENT) * _ALIGNMENT
         lifetimes = {
-            str(number): Lifetime(*self._lives[number], self.slots[number][2])
+            number: Lifetime(*self._lives[number], self.slots[number][2])
             for number in self._lives
             if self.slots[number][0] == SlotKind.ARENA
         }
         offsets = place(lifetimes, _ALIGNMENT)
-        for name, offset in offsets.items():
-            kind, _, nbytes = self.slots[int(name)]
-            self.slots[int(name)] = kind, table + offset, nbytes
-        ends = [offsets[name] + life.nbytes for name, life in lifetimes.items()]
+        for number, offset in offsets.items():
+            kind, _, nbytes = self.slots[number]
+            self.slots[number] = kind, table + offset, nbytes
+        ends = [offsets[number] + life.nbytes for number, life in lifetimes.items()]
         return max(_ALIGNMENT, table + ceil_div(max(ends, default=0), _ALIGNMENT) * _ALIGNMENT)
 
     def finished(self, config: int, dram: tuple[int, int], inputs: int, outputs: int) -> bytes:

@@ -21,16 +21,14 @@ def growing_state(model: Model) -> dict[str, Kept]:
 
 def _regular(model: Model, past: str, kept: Kept) -> bool:
     """Return whether the integers of all rows lie alike."""
-    begins, offsets = _rows(model.graph, past, kept)
-    own = np.moveaxis(kept.addresses, model.graph.row_axis(past) or 0, 0)
-    return np.array_equal(own.reshape(len(begins), -1), begins[:, None] + offsets)
+    rows = _rows(model.graph, past, kept)
+    return not np.diff(rows - rows[:, :1], axis=0).any()
 
 
-def _rows(graph: Graph, past: str, kept: Kept) -> tuple[np.ndarray, np.ndarray]:
-    """Return where each row of state begins, and where the integers of a row lie behind that."""
+def _rows(graph: Graph, past: str, kept: Kept) -> np.ndarray:
+    """Return where the integers of each row of state lie."""
     rows = np.moveaxis(kept.addresses, graph.row_axis(past) or 0, 0)
-    rows = rows.reshape(len(rows), -1)
-    return rows[:, 0], rows[0] - rows[0, 0]
+    return rows.reshape(len(rows), -1)
 
 
 def ends(graph: Graph, growing: Collection[str]) -> tuple[list[Tensor], list[Tensor]]:
@@ -57,8 +55,9 @@ def add_rows(
     for past, kept in growing.items():
         present, axis = graph.tensors[graph.state[past]], graph.row_axis(past) or 0
         slot = values.in_order(np.moveaxis(values.array(present), axis, 0), 1)
-        tables = _rows(graph, past, kept)
+        rows = _rows(graph, past, kept)
+        tables = rows[:, 0], rows[0] - rows[0, 0]
         slots = [blob.constant(table.astype(np.uint32)) for table in tables]
-        blob.step(StepKind.WRITE_ROWS, slot, buffers[past], *slots, len(tables[1]))
-        places = min(blob.rows[1] or len(tables[0]), len(tables[0]))
+        blob.step(StepKind.WRITE_ROWS, slot, buffers[past], *slots, rows.shape[1])
+        places = min(blob.rows[1] or len(rows), len(rows))
         blob.rows = present.shape[axis], places
