@@ -37,6 +37,7 @@ NETWORKS: dict[str, tuple[Callable[[], Graph], str, float | None]] = {
 
 OTHERS: dict[ModuleType, dict[str, tuple[Any, ...]]] = {
     grouping: {
+        "_SHARES": ((1 / 6, 1 / 4, 1 / 3, 1 / 2, 2 / 3, 3 / 4), (1 / 4, 1 / 2, 3 / 4)),
         "_SLACK": (1.2, 2.0),
         "_ALONE": (1.0, 4.0),
         "_LATE": (4, 12),
@@ -74,7 +75,7 @@ OTHERS: dict[ModuleType, dict[str, tuple[Any, ...]]] = {
 
 def cycles() -> list[int]:
     """Return the cycles of each network."""
-    grouping._choice.cache_clear()
+    grouping._choices.cache_clear()
     candidates._default.cache_clear()
     found = []
     for make, config, bandwidth in NETWORKS.values():

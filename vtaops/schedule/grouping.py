@@ -11,16 +11,17 @@ operator's tile from the output memory before it is overwritten.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
+from itertools import product
 from math import inf
 from operator import and_
 from typing import Any, Literal
 
 import numpy as np
 
-from vtaops.base.shapes import ceil_div
+from vtaops.base.shapes import Array, ceil_div
 from vtaops.machine.config import POST_ROWS, Extension, HardwareConfig
 from vtaops.ops import Operator
 from vtaops.program.timing import TimingParameters
@@ -42,6 +43,10 @@ from vtaops.schedule.tiling import Tiling
 Order = Literal["rows", "channels"]
 """Rows: all output channels of a band of rows, then those of the next band. Channels: all pixels of
 some output channels, then those of the next."""
+
+_SHARES = (1 / 6, 1 / 3, 1 / 2, 3 / 4)
+"""Fractions of the scratchpads for which an operator has a tiling. `python -m benchmarks heuristics
+--only _SHARES`, 2026-11-29: with 1/4 and 2/3 as well, no cycle less."""
 
 # Each changed alone, `python -m benchmarks heuristics`, 2026-11-28: cycles of MobileNet on
 # pynq_ext; on pynq none matters.
@@ -72,9 +77,13 @@ class GroupTiling:
 
 @dataclass(frozen=True)
 class _Choice:
-    """A tiling, its cost in cycles, and the cycles of each unit."""
+    """A tiling, its use of each scratchpad in elements, and its cost in cycles.
+
+    `busy` are the cycles of each unit.
+    """
 
     tiling: Tiling
+    used: dict[str, int]
     cost: float
     busy: tuple[float, ...]
 
@@ -104,16 +113,14 @@ def interleaved_tilings(ops: Sequence[Operator], config: HardwareConfig) -> Grou
 
 def _cheapest_that_fit(
     shapes: Sequence[BlockedShape], config: HardwareConfig
-) -> list[_Choice] | None:
-    """Return a tiling of each operator, all in one order, or None if there are none.
-
-    Each has an equal share of the scratchpads. 2026-11-30: with the best of 1/6, 1/3, 1/2 and 3/4
-    of them for each, MobileNet-v2 on pynq_ext takes 0.02 % less, and other networks no cycle.
-    """
+) -> tuple[_Choice, ...] | None:
+    """Return a tiling of each operator, all in one order, that fit together; None if none do."""
     orders: tuple[Order, ...] = ("rows", "channels")
-    found = [[_choice(s, config, order, 1 / len(shapes)) for s in shapes] for order in orders]
-    whole = [[choice for choice in each if choice] for each in found if all(each)]
-    return min(whole, key=lambda each: sum(choice.cost for choice in each), default=None)
+    choices = [
+        each for order in orders for each in product(*(_choices(s, config, order) for s in shapes))
+    ]
+    choices.sort(key=lambda each: sum(choice.cost for choice in each))
+    return next((c for c in choices if _hold([each.used for each in c], config)), None)
 
 
 def _hold(used: Sequence[Mapping[str, Count]], config: HardwareConfig) -> Any:
@@ -146,11 +153,9 @@ def _fit_together(
 
 
 @lru_cache(maxsize=1024)
-def _choice(
-    shape: BlockedShape, config: HardwareConfig, order: Order, share: float
-) -> _Choice | None:
-    """Return the best tiling in a share of the scratchpads, of those of little traffic."""
-    most = {memory: int(share * depth) for memory, depth in depths_of(config).items()}
+def _choices(shape: BlockedShape, config: HardwareConfig, order: Order) -> tuple[_Choice, ...]:
+    """Return an operator's best tiling for each fraction of the scratchpads."""
+    most = {memory: int(_SHARES[-1] * depth) for memory, depth in depths_of(config).items()}
     sizes = sizes_that_fit(shape, most)
     found, (inp, wgt, acc) = cross(sizes, [2, 3, _SWEEP], [1, 2, _SWEEP, _ALL], [2, 3])
     steps, oc_tiles, pixel_tiles = tile_counts(shape, found)
@@ -162,21 +167,53 @@ def _choice(
         keep_wgt=np.full_like(steps, order == "channels"),
     )
     used = shape.elements(found)
-    fits: Any = reduce(and_, [used[m] <= share * getattr(config, m).depth for m in _MEMORIES])
-    if not fits.any():
-        return None
+    parts = reduce(np.maximum, [used[m] / getattr(config, m).depth for m in _MEMORIES])
     inp_bytes, wgt_bytes, out_bytes = dram_traffic(shape, config, found)
-    traffic = inp_bytes + wgt_bytes + out_bytes
-    lean = fits & (traffic <= _SLACK * at(traffic, fits, fits.shape).min())
+    fits = np.nonzero(parts <= _SHARES[-1])
+    if not fits[0].size:
+        return ()
+    port = _MACHINE.port_width(config)
+    computed = computed_cycles(shape, config, found.ic)
+    loaded, stored = loads_together(config)(inp_bytes, wgt_bytes) / port, out_bytes / port
     bands = oc_tiles if order == "channels" else -(-shape.rows.extent // found.h)
     cost = cycle_bound(shape, config, found) * (1 + _ALONE / bands)
     cost += _PER_TILE * steps * oc_tiles * pixel_tiles
-    best = np.unravel_index([np.where(lean, cost, inf).argmin()], lean.shape)
-    port, computed = _MACHINE.port_width(config), computed_cycles(shape, config, found.ic)
-    loaded = loads_together(config)(inp_bytes, wgt_bytes) / port
-    total, *busy = (float(at(c, best, lean.shape)[0]) for c in (cost, computed, loaded))
-    tiling = found.at(best, lean.shape).tiling(0, config)
-    return _Choice(tiling, total, (*busy, out_bytes / port))
+    traffic = at(inp_bytes + wgt_bytes + out_bytes, fits, parts.shape)
+    best = _best_of_shares(parts[fits], traffic, cost[fits])
+    places = tuple(axis[best] for axis in fits)
+    columns = cost, computed, loaded, *(used[memory] for memory in _MEMORIES)
+    rows = zip(*(at(column, places, cost.shape).tolist() for column in columns), strict=True)
+    kept = found.at(places, cost.shape)
+    choices = (
+        _Choice(
+            kept.tiling(row, config),
+            dict(zip(_MEMORIES, use, strict=True)),
+            total,
+            (computing, loading, stored),
+        )
+        for row, (total, computing, loading, *use) in enumerate(rows)
+    )
+    return tuple(_each_cheaper(choices))
+
+
+def _best_of_shares(parts: Array, traffic: Array, cost: Array) -> list[int]:
+    """Return the place of the cheapest tiling for each fraction, of those with little traffic."""
+    best = []
+    for share in _SHARES:
+        fits = np.flatnonzero(parts <= share)
+        if fits.size:
+            lean = fits[traffic[fits] <= _SLACK * traffic[fits].min()]
+            best.append(int(lean[cost[lean].argmin()]))
+    return best
+
+
+def _each_cheaper(choices: Iterable[_Choice]) -> Iterator[_Choice]:
+    """Yield the choices that cost less than all before them."""
+    least = inf
+    for choice in choices:
+        if choice.cost < least:
+            least = choice.cost
+            yield choice
 
 
 # -------------------------------------------------------------------------- classifiers
