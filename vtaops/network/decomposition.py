@@ -132,9 +132,7 @@ def _by_phases(op: ops.TransposedConvolution, node: Node) -> Steps | None:
     each = op.requantization.repeated(stride_h * stride_w)
     bias = None if op.bias is None else np.repeat(op.bias, stride_h * stride_w)
     first = ops.Convolution(phases, bias, each, padding=(taps[0] - 1, taps[1] - 1, bottom, right))
-    weight = np.zeros((len(phases), outputs, stride_h, stride_w), np.int8)
-    index = np.arange(len(phases)).reshape(outputs, stride_h, stride_w)
-    np.put_along_axis(weight, index[None], 1, axis=0)
+    weight = np.eye(len(phases), dtype=np.int8).reshape(-1, outputs, stride_h, stride_w)
     cut = (top, left, size[0] * stride_h - top - rows, size[1] * stride_w - left - columns)
     unchanged = Requantization(1, 0, op.requantization.zero_point)
     placed = ops.TransposedConvolution(
@@ -152,10 +150,10 @@ def _phases(weight: Array, strides: tuple[int, int], taps: tuple[int, int]) -> A
 
     Phase r of the result reads tap ``r + stride * t`` at the pixel t positions before.
     """
-    channels, outputs, *kernel = weight.shape
-    padded = np.zeros((channels, outputs, taps[0] * strides[0], taps[1] * strides[1]), np.int8)
-    padded[:, :, : kernel[0], : kernel[1]] = weight
-    split = padded.reshape(channels, outputs, taps[0], strides[0], taps[1], strides[1])
+    channels, _, *kernel = weight.shape
+    more = [(0, n * step - k) for n, step, k in zip(taps, strides, kernel, strict=True)]
+    padded = np.pad(weight, ((0, 0), (0, 0), *more))
+    split = padded.reshape(channels, -1, taps[0], strides[0], taps[1], strides[1])
     turned = split.transpose(1, 3, 5, 0, 2, 4)[..., ::-1, ::-1]
     return np.ascontiguousarray(turned.reshape(-1, channels, *taps))
 

@@ -84,10 +84,10 @@ def folded(
     scaling, residual = op.requantization, getattr(op, "residual_factor", None)
     weight, channels = op.weight.astype(np.float64), len(op.weight)
     ratio = np.broadcast_to(ratios(scaling), (channels,))
-    bias = np.zeros(channels) if op.bias is None else op.bias.astype(np.float64)
+    bias = 0.0 if op.bias is None else op.bias.astype(np.float64)
     reach = [128.0 + abs(tensor.zero_point) for tensor in inputs]
     sums = magnitudes(op.weight) * reach[0] + np.abs(bias)
-    factor = np.zeros(channels) if residual is None else np.broadcast_to(residual, (channels,))
+    factor = 0 if residual is None else residual
     shift = min(MAX_SHIFT, int(np.log2(THREE_DIGITS / max((factor * ratio).max(), LEAST))))
     greatest = np.abs(weight).reshape(channels, -1).max(axis=1)
     sums = sums + factor * reach[-1]

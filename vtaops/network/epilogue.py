@@ -8,6 +8,7 @@ shift per channel, and adds the zero point itself.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from vtaops.base.fixed_point import MAX_SCALE_SHIFT, MAX_SHIFT, MULTIPLIER_BITS,
 from vtaops.base.shapes import Array
 from vtaops.graph import FineRequantization, Requantization
 from vtaops.graph.operator import ACCUMULATOR
+from vtaops.graph.operators import Convolution, Weighted
 from vtaops.graph.thresholds import quotient_scale
 from vtaops.network.places import Lanes, on_lanes
 from vtaops.network.target import NotOnVta, Target
@@ -48,37 +50,30 @@ class SumEpilogue:
     vectors: dict[str, Array] = field(default_factory=dict)
 
     @staticmethod
-    def of(
-        weight: Array,
-        bias: Array | None,
-        scaling: Requantization,
-        zero_points: tuple[int, ...],
-        target: Target,
-        residual: Array | None = None,
-    ) -> SumEpilogue:
+    def of(op: Weighted, weight: Array, zero_points: Sequence[int], target: Target) -> SumEpilogue:
         """Return the epilogue of sums on a target.
 
         Parameters
         ----------
-        weight, bias, scaling
-            Those of the graph's operator, with output channels first.
-        zero_points : tuple of int
+        op : Weighted
+            The graph's operator.
+        weight : ndarray of int8 or int16
+            Its weights that multiply the zero point, with output channels first.
+        zero_points : sequence of int
             Zero points of its inputs: the data, the residual.
         target : Target
             The hardware.
-        residual : ndarray of int, shape () or (channels,), optional
-            Factor of the residual.
 
         Raises
         ------
         NotOnVta
             If the hardware cannot requantise these sums in this way.
         """
-        if target.scales and weight.dtype != np.int8:
+        if not target.scales:
+            return _shifted(op, weight, zero_points)
+        if weight.dtype != np.int8:
             raise NotOnVta("type", f"its weights are {weight.dtype}; with 'post' they are int8")
-        if target.scales:
-            return _scaled(weight, bias, scaling, zero_points, residual)
-        return _shifted(weight, bias, scaling, zero_points, residual)
+        return _scaled(op, weight, zero_points)
 
     def on_lanes(self, lanes: Lanes, size: int) -> SumEpilogue:
         """Return the epilogue for lanes, some of which hold the channels."""
@@ -92,50 +87,38 @@ class SumEpilogue:
         return replace(op, bias=True), self.constant.astype(np.int32)  # sums wrap as well
 
 
-def _scaled(
-    weight: Array,
-    bias: Array | None,
-    scaling: Requantization,
-    zero_points: tuple[int, ...],
-    residual: Array | None,
-) -> SumEpilogue:
+def _scaled(op: Weighted, weight: Array, zero_points: Sequence[int]) -> SumEpilogue:
     """Return the epilogue on hardware with ``post``.
 
     Its constants fit int32, as the sums do (`Graph.add`).
     """
-    channels = len(weight)
+    scaling, channels, residual = op.requantization, len(weight), _residual(op)
     fields: dict[str, Any] = {"scales": True, "shift": 0, "clip": scaling.clip}
     fields["zero_point"] = scaling.zero_point
     if isinstance(scaling, FineRequantization):
         fields["fine"] = scaling.fine
     vectors = {"scales": np.broadcast_to(scaling.words, (channels,)).astype(np.int32)}
-    factors = np.zeros(1, np.int64)
+    factors: Array | int = 0
     if residual is not None:
         require_digits("its residual has", residual)
         fields["residual"] = True
         factors = np.broadcast_to(residual, (channels,))
         vectors |= _residual_digits(factors, 2)
-    constant = sum_constant(weight, bias, zero_points, factors)
-    return SumEpilogue(fields, constant, vectors=vectors)
+    return SumEpilogue(fields, _constant(op, weight, zero_points, factors), vectors)
 
 
-def _shifted(
-    weight: Array,
-    bias: Array | None,
-    scaling: Requantization,
-    zero_points: tuple[int, ...],
-    residual: Array | None,
-) -> SumEpilogue:
+def _shifted(op: Weighted, weight: Array, zero_points: Sequence[int]) -> SumEpilogue:
     """Return the epilogue on plain hardware: one shift, a factor of the residual by another one.
 
     Weights of two digits stand for the scales of the channels, so factors are terms of the sums.
     """
-    shift, wide = _shift_behind(scaling), weight.dtype == np.int16
+    scaling, residual, wide = op.requantization, _residual(op), weight.dtype == np.int16
+    shift = _shift_behind(scaling)
     factor: Any = 0
     if residual is not None:
         factor = np.broadcast_to(residual, (len(weight),)) if wide else _factor(residual, shift)
     # The zero point of the result and the half for rounding are added before the shift.
-    constant = sum_constant(weight, bias, zero_points, factor) + scaling.constant
+    constant = _constant(op, weight, zero_points, factor) + scaling.constant
     reach = magnitudes(weight) + factor
     require_accumulator((128 * reach + np.abs(constant)).max())
     fields: dict[str, Any] = {"shift": shift, "clip": scaling.clip}
@@ -145,7 +128,7 @@ def _shifted(
         return SumEpilogue(fields, constant)
     fields["residual"] = True
     if wide:
-        return SumEpilogue(fields, constant, vectors=_residual_digits(factor, 3))
+        return SumEpilogue(fields, constant, _residual_digits(factor, 3))
     bits = common_shift(factor, shift)
     fields |= {"shift": bits, "residual_scale": factor >> bits, "residual_shift": shift - bits}
     return SumEpilogue(fields, constant)
@@ -219,11 +202,13 @@ def common_shift(factor: int, shift: int) -> int:
     return min(shift, (factor & -factor).bit_length() - 1)
 
 
-def sum_constant(
-    weight: Array,
-    bias: Array | None,
-    zero_points: tuple[int, ...],
-    factor: Array | int = 0,
+def _residual(op: Weighted) -> Array | None:
+    """Return the factor of the residual that an operator adds; None if it adds none."""
+    return op.residual_factor if isinstance(op, Convolution) else None
+
+
+def _constant(
+    op: Weighted, weight: Array, zero_points: Sequence[int], factor: Array | int
 ) -> Array:
     """Return the part of the sums of each output channel that does not depend on the data.
 
@@ -234,7 +219,7 @@ def sum_constant(
     total = -zero_points[0] * sums
     if len(zero_points) > 1:
         total = total - zero_points[1] * factor
-    return np.asarray(total if bias is None else total + bias)
+    return np.asarray(total if op.bias is None else total + op.bias)
 
 
 def uniform(scaling: Requantization, factor: int = 1) -> dict[str, Any] | None:

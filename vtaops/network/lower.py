@@ -50,7 +50,7 @@ from vtaops.network.matrices import (
 from vtaops.network.places import Lanes, TensorPlace, Use
 from vtaops.network.products import lower_matmul
 from vtaops.network.region import LoweredRegion, all_but, zero_weights
-from vtaops.network.storage import Storage, flattens, joins_pixels, makes, storages, turns
+from vtaops.network.storage import flattens, joins_pixels, makes, storages, turns
 from vtaops.network.target import NotOnVta, Target
 from vtaops.ops import Conv2dTranspose, Elementwise, MaxPool2d
 from vtaops.ops.elementwise import Function
@@ -115,17 +115,17 @@ def _lower_alone(node: Node, graph: Graph, target: Target) -> bool:
     Raises NotOnVta if the host executes it.
     """
     _check(node, graph, target)
-    if isinstance(node.op, ops.Matmul) and not target.stores_weights:
-        lower_matmul(node, target)
-        return True
-    try:
-        _LOWERINGS[type(node.op)](node.op, node, LoweredRegion(graph, [node], target))
-    except NotOnVta:
-        if not isinstance(node.op, ops.Matmul):
-            raise
-        lower_matmul(node, target)
-        return True
-    return False
+    product = isinstance(node.op, ops.Matmul)
+    if target.stores_weights or not product:
+        try:
+            _LOWERINGS[type(node.op)](node.op, node, LoweredRegion(graph, [node], target))
+        except NotOnVta:
+            if not product:
+                raise
+        else:
+            return False
+    lower_matmul(node, target)
+    return True
 
 
 def _named(reason: Reason, kind: str) -> Reason:
@@ -182,17 +182,12 @@ def _check_storage(node: Node, graph: Graph) -> None:
         found.append(storage)
     *given, result = found
     if not makes(node, given, result):
-        raise NotOnVta("layout", _misfit(node, given))
-
-
-def _misfit(node: Node, given: Sequence[Storage]) -> str:
-    """Return why an operator cannot read its inputs as they are stored."""
-    before, after = node.inputs[0].shape, node.outputs[0].shape
-    stored = " and ".join(map(str, given))
-    return (
-        f"it moves data: {before}, stored as {stored}, to {after}; VTA keeps the pixels of images "
-        "apart from their channels"
-    )
+        before, after = node.inputs[0].shape, node.outputs[0].shape
+        raise NotOnVta(
+            "layout",
+            f"it moves data: {before}, stored as {' and '.join(map(str, given))}, to {after}; VTA "
+            "keeps the pixels of images apart from their channels",
+        )
 
 
 # --------------------------------------------------------------------------------- elementwise
@@ -301,7 +296,7 @@ def lower_concat(op: ops.Concat, node: Node, region: LoweredRegion) -> None:
     places = [region.part(node, position) for position in range(len(node.inputs))]
     pairs = zip(node.inputs, places, strict=True)
     lanes = [_by_axis(tensor, place.lanes, region) for tensor, place in pairs]
-    joined = TensorPlace(region.slot(node).memory, _flat(np.concatenate(lanes, op.axis)))
+    joined = TensorPlace(places[0].memory, _flat(np.concatenate(lanes, op.axis)))
     region.places[node.outputs[0].name] = joined
 
 

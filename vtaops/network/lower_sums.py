@@ -7,9 +7,7 @@ the sums, including zero points, become one bias (``docs/quantization.md``).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +20,7 @@ from vtaops.graph.thresholds import scale_of_quotient
 from vtaops.machine.views import constant_digits
 from vtaops.network.averages import parts, scaled
 from vtaops.network.digits import in_digits
-from vtaops.network.epilogue import LARGEST_WEIGHT, SumEpilogue, right_shift
+from vtaops.network.epilogue import LARGEST_WEIGHT, Sum, SumEpilogue, right_shift
 from vtaops.network.im2col import im2col
 from vtaops.network.places import Lanes, TensorPlace, Use, on_lanes, packed_lanes
 from vtaops.network.region import LoweredRegion, padding_of, zero_weights
@@ -82,7 +80,7 @@ def _convolve(
     inputs: int,
 ) -> None:
     """Add a convolution on lanes; the weights cover all lanes."""
-    epilogue = _epilogue(op, op.weight, node, region, op.residual_factor)
+    epilogue = _epilogue(op, op.weight, node, region)
     padding, sides = padding_of(node.inputs[0], op.padding)
     place = region.result(node, outputs)
     uses = {"data": Use(data, sides)}
@@ -113,15 +111,9 @@ def _convolve(
     _add_sum(convolution, node, region, uses, weight, epilogue)
 
 
-def _epilogue(
-    op: ops.Convolution | ops.Dense | ops.TransposedConvolution,
-    weight: Array,
-    node: Node,
-    region: LoweredRegion,
-    residual: Array | None = None,
-) -> SumEpilogue:
-    zero_points = tuple(tensor.zero_point for tensor in node.inputs)
-    return SumEpilogue.of(weight, op.bias, op.requantization, zero_points, region.target, residual)
+def _epilogue(op: ops.Weighted, weight: Array, node: Node, region: LoweredRegion) -> SumEpilogue:
+    zero_points = [tensor.zero_point for tensor in node.inputs]
+    return SumEpilogue.of(op, weight, zero_points, region.target)
 
 
 def _add_sum(
@@ -176,23 +168,21 @@ def lower_transposed_convolution(
     if zero_point and not _one_tap(op):  # each phase has other taps, hence another constant
         text = f"its input has the zero point {zero_point}; transposed, VTA needs 0"
         raise NotOnVta("zero_point", text)
-
-    def make(inputs: int, outputs: int, **fields: Any) -> Conv2dTranspose:
-        return Conv2dTranspose(
-            **Use(region.first(node)).extents,
-            in_channels=inputs,
-            out_channels=outputs,
-            kernel=op.weight.shape[2:],
-            strides=op.strides,
-            padding=op.padding,
-            output_padding=op.output_padding,
-            **fields,
-        )
-
     if not region.target.scales:
         right_shift(op.requantization)
     epilogue = _epilogue(op, _constant_weight(op), node, region)
-    _multiply(op.weight, node, region, epilogue, make, "kernel", (0, 1))
+    data, place = region.first(node), region.result(node)
+    product = Conv2dTranspose(
+        **Use(data).extents,
+        in_channels=region.width(data),
+        out_channels=region.width(place),
+        kernel=op.weight.shape[2:],
+        strides=op.strides,
+        padding=op.padding,
+        output_padding=op.output_padding,
+        **epilogue.fields,
+    )
+    _multiply(product, node, region, epilogue, op.weight)
 
 
 def _one_tap(op: ops.TransposedConvolution) -> bool:
@@ -226,28 +216,24 @@ def lower_dense(op: ops.Dense, node: Node, region: LoweredRegion) -> None:
         weight = weight.reshape(len(weight), len(data.lanes), *size)
         lower_convolution(ops.Convolution(weight, op.bias, op.requantization), node, region)
         return
-
-    def make(inputs: int, outputs: int, **fields: Any) -> Gemm:
-        return Gemm(m=n, n=outputs, k=inputs, **fields)
-
-    _multiply(op.weight, node, region, epilogue, make, "weight", (1, 0))
+    place = region.result(node)
+    product = Gemm(m=n, n=region.width(place), k=region.width(data), **epilogue.fields)
+    _multiply(product, node, region, epilogue, op.weight)
 
 
 def _multiply(
-    weight: Array,
+    product: Sum,
     node: Node,
     region: LoweredRegion,
     epilogue: SumEpilogue,
-    make: Callable[..., Any],
-    name: str,
-    axes: tuple[int, int],
+    weight: Array,
 ) -> None:
-    """Add a product with weights whose input and output channels are on two `axes`."""
-    data, place = region.first(node), region.result(node)
-    inputs, outputs, lanes = region.width(data), region.width(place), region.lanes(place)
-    weight = on_lanes(weight, region.lanes(data), inputs, axes[0])
-    weight = on_lanes(weight, lanes, outputs, axes[1])
-    product = make(inputs, outputs, **epilogue.fields)
+    """Add a product with weights; those of a matrix product have output channels first."""
+    data, place = region.first(node), region.places[node.outputs[0].name]
+    lanes, outputs = region.lanes(place), region.width(place)
+    name, axis = ("weight", 1) if isinstance(product, Gemm) else ("kernel", 0)
+    weight = on_lanes(weight, region.lanes(data), region.width(data), axis)
+    weight = on_lanes(weight, lanes, outputs, 1 - axis)
     epilogue = epilogue.on_lanes(lanes, outputs)
     product, bias = epilogue.with_bias(product)
     weights = {name: weight, "bias": bias, **epilogue.vectors}

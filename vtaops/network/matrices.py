@@ -165,10 +165,10 @@ Shape = tuple[int, int, int]
 
 def _inputs(node: Node, tensor: Tensor, region: LoweredRegion) -> Matrices:
     """Return the first operand: rows are pixels, and lanes behind the columns hold zeros."""
-    count, _, columns = shape = matrices_of(node, 0)
+    count, rows, columns = matrices_of(node, 0)
     held, place = _held(node, 0, region), region.places[tensor.name]
     if held is Held.COLUMNS_ARE_PIXELS:
-        place = _transposed(node, tensor, place, shape, region, swapped=True)
+        place = _transposed(node, tensor, place, (count, columns, rows), region)
     zeros, below = not columns % region.block or place.memory.zeros, held is Held.STACKED
     place = _aligned(node, tensor, place, 1 if below else count, region, keep=zeros)
     place.memory.fix()
@@ -239,17 +239,14 @@ def _transposed(
     place: TensorPlace,
     shape: Shape,
     region: LoweredRegion,
-    *,
-    swapped: bool = False,
 ) -> TensorPlace:
     """Return matrices whose channels have become pixels, and whose pixels channels.
 
-    `swapped`: the channels are the rows of the matrices, not their columns.
+    `shape` is the number of matrices, of their pixels and of their channels.
     """
-    block, (count, rows, columns) = region.block, shape
+    block, (count, pixels, channels) = region.block, shape
     source = _aligned(node, tensor, place, count, region)
     _read_as_weights(source.memory, block)
-    channels, pixels = (rows, columns) if swapped else (columns, rows)
     images = source.memory.image[0]
     groups = 1 if images > 1 else count
     lanes = _group_lanes(pixels * groups, groups, block)
@@ -368,20 +365,17 @@ def lower_row_norm(op: ops.RowNorm, node: Node, region: LoweredRegion) -> None:
     source = _rows(node, norm, region)
     columns = _columns(node, "columns", result, norm, region)
     place = _of_rows(node, norm, region)
-    order = np.argsort(place.lanes) if place.image[1] == norm.channels else slice(None)
-    weights = {"scale": op.weight[order], "bias": op.bias[order]}
-    vectors = {
-        name: np.repeat(v[:, None], region.block, axis=1)
-        for name, v in weights.items()
-        if op.multiplier is None
-    }
+    vectors = {}
+    if op.multiplier is None:
+        order = np.argsort(place.lanes) if place.image[1] == norm.channels else slice(None)
+        for name, values in (("scale", op.weight), ("bias", op.bias)):
+            vectors[name] = np.repeat(values[order, None], region.block, axis=1)
     n = columns.memory.image[0]
     given, made = (Matrices(each, n, region.block) for each in (source, columns))
     for number in range(n):
         uses: dict[str, Use] = {"data": given.weights(number), "res": made.column(number)}
         region.append(node.name, norm, uses, constants=norm.constants(region.block), **vectors)
         _turn(node, columns, place, (number, n), norm.rows, region)
-    region.places[result.name] = place
 
 
 def lower_row_softmax(op: ops.RowSoftmax, node: Node, region: LoweredRegion) -> None:
@@ -421,7 +415,6 @@ def lower_row_softmax(op: ops.RowSoftmax, node: Node, region: LoweredRegion) -> 
         uses = {"data": digits[0], "low": digits[1], "res": whole}
         region.append(node.name, shares, uses, constants=identity[None])
         _turn(node, parts, place, (number, n), shares.rows, region)
-    region.places[result.name] = place
 
 
 def _masks(op: ops.RowSoftmax, tensor: Tensor, images: int) -> list[Array | None]:
@@ -488,6 +481,7 @@ def _of_rows(node: Node, op: RowOperator, region: LoweredRegion) -> TensorPlace:
         lanes = given.lanes
     place = region.own(result.name, (n, height, width), lanes, result)
     place.memory.fix()
+    region.places[result.name] = place
     return place
 
 
@@ -512,7 +506,7 @@ def _result(node: Node, region: LoweredRegion) -> Matrices:
     n, channels, *_ = region.image_of(tensor)
     groups = 1 if n > 1 or held is Held.STACKED else count
     lanes = _group_lanes(channels, groups, region.block)
-    place = region.own(tensor.name, region.size_of(tensor), lanes, tensor)
+    place = region.new(tensor, lanes)
     place.memory.fix()
     region.places[tensor.name] = place
     return Matrices(place, count, region.block, held)

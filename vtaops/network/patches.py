@@ -104,7 +104,7 @@ def _chains(graph: Graph) -> Iterator[list[Node]]:
     for node in graph.nodes:
         maker = graph.maker(node.inputs[0]) if node.inputs else None
         chain: list[Node] = []
-        while _is_view(node) and node.name not in seen:
+        while isinstance(node.op, ops.Reshape | ops.Transpose) and node.name not in seen:
             chain.append(node)
             seen.add(node.name)
             readers = graph.consumers(node.outputs[0])
@@ -113,10 +113,6 @@ def _chains(graph: Graph) -> Iterator[list[Node]]:
             (node,) = readers
         if len(chain) > 1 and maker is not None and not isinstance(maker.op, ON_HOST):
             yield chain
-
-
-def _is_view(node: Node) -> bool:
-    return isinstance(node.op, ops.Reshape | ops.Transpose)
 
 
 def _match(chain: Sequence[Node]) -> tuple[Sequence[Node], _Groups, bool] | None:
@@ -216,10 +212,8 @@ class _Copies:
     def _alternated(self, parts: Sequence[Tensor], groups: _Groups) -> Tensor:
         c, strides = groups.image[0], groups.counts
         joined = self._add(ops.Concat(1), *parts)
-        weight = np.zeros((len(parts), c, c, *strides), np.int8)
-        for number, (row, column) in enumerate(product(*map(range, strides))):
-            weight[number, range(c), range(c), row, column] = 1
+        each = np.eye(len(parts) * c, dtype=np.int8).reshape(-1, len(parts), c)
+        weight = each.swapaxes(1, 2).reshape(-1, c, *strides)
         unchanged = Requantization(1, 0, joined.zero_point)
-        whole = weight.reshape(-1, c, *strides)
-        op = ops.TransposedConvolution(whole, None, unchanged, strides=strides)
+        op = ops.TransposedConvolution(weight, None, unchanged, strides=strides)
         return self._add(op, joined)

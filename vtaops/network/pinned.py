@@ -48,7 +48,11 @@ def weights_of(fragment: Fragment) -> Weights | None:
     """
     found = [(load, o.relocation) for o in fragment.operations if (load := _weight_load(o))]
     loads, places = [load for load, _ in found], {relocation for _, relocation in found}
-    if len(places) != 1 or NO_BUFFER in places or any(map(_is_padded, loads)):
+    if (
+        len(places) != 1
+        or NO_BUFFER in places
+        or any(load.sram_size != load.y_size * load.sram_columns for load in loads)
+    ):
         return None
     if fragment.buffers[min(places)].role not in (Role.PARAMETER, Role.CONSTANT):
         return None
@@ -101,10 +105,6 @@ def without_weights(fragment: Fragment) -> Fragment:
 def _weight_load(operation: Operation) -> Load | None:
     i = operation.instruction
     return i if isinstance(i, Load) and i.memory == Memory.WGT and not i.is_nop else None
-
-
-def _is_padded(load: Load) -> bool:
-    return load.sram_size != load.y_size * load.sram_columns
 
 
 def _tiles(load: Load) -> Elements:

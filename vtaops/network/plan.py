@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import cycle
 
@@ -74,8 +74,7 @@ def plan(legal: LegalGraph, target: Target) -> Plan:
         reasons = _with_neighbours(graph, own)
         partitions, refused = _lowered(graph, reasons, target)
         if not refused:
-            lowered = [part.lowered for part in partitions if part.lowered is not None]
-            executed = {step.node for each in lowered for step in each.steps}
+            executed = {s.node for part in partitions if part.lowered for s in part.lowered.steps}
             rows = (_row(n, reasons[n.name], legal.notes, executed) for n in graph.nodes)
             return Plan(tuple(rows), tuple(partitions), graph)
         own |= refused
@@ -119,21 +118,16 @@ def _row(
 
 def _with_neighbours(graph: Graph, own: Mapping[str, Reason | None]) -> Mapping[str, Reason | None]:
     """Return why each node runs on the host, those included that follow their neighbours there."""
-    reasons = dict(own)
+    reasons, known = dict(own), storages(graph)
     for node in graph.nodes:
-        reasons[node.name] = reasons[node.name] or _reason_of_neighbours(node, graph, reasons)
+        if reasons[node.name] or not is_free(node.op):
+            continue
+        stored = known.get(node.outputs[0].name)
+        makers = filter(None, map(graph.maker, node.inputs))
+        if not (stored and stored.split) and all(reasons[maker.name] for maker in makers):
+            text = "its inputs are on the host, where it is free"
+            reasons[node.name] = Reason("neighbours", text)
     return reasons
-
-
-def _reason_of_neighbours(
-    node: Node, graph: Graph, reasons: Mapping[str, Reason | None]
-) -> Reason | None:
-    """Return why a node that VTA can execute follows its neighbours to the host."""
-    makers = filter(None, map(graph.maker, node.inputs))
-    known = storages(graph).get(node.outputs[0].name)
-    split = known is not None and known.split
-    beside = is_free(node.op) and not split and all(reasons[maker.name] for maker in makers)
-    return Reason("neighbours", "its inputs are on the host, where it is free") if beside else None
 
 
 def _partitions(
@@ -146,9 +140,8 @@ def _partitions(
     for where in cycle(("host", "vta", "products")):
         here = [node for node in waiting if places[node] == where]
         if ready := _ready(here, available, independent=where == "products"):
-            yield where, tuple(ready.values())
-            available |= _results(ready.values())
-            waiting = [node for node in waiting if node.name not in ready]
+            yield where, tuple(ready)
+            waiting = [node for node in waiting if node not in ready]
         if not waiting:
             return
 
@@ -159,18 +152,14 @@ def _place(node: Node, graph: Graph, reason: Reason | None, target: Target) -> s
     return "products" if is_apart(node, graph, target) else "vta"
 
 
-def _results(nodes: Iterable[Node]) -> set[str]:
-    return {tensor.name for node in nodes for tensor in node.outputs}
-
-
-def _ready(nodes: Sequence[Node], available: set[str], *, independent: bool) -> dict[str, Node]:
-    """Return the nodes whose inputs are available, by name.
+def _ready(nodes: Iterable[Node], available: set[str], *, independent: bool) -> dict[Node, None]:
+    """Return the nodes whose inputs are available, and add their results.
 
     Results of nodes already chosen count, unless the nodes must be `independent`.
     """
-    known, ready = set(available), {}
+    known, ready = set(available) if independent else available, dict[Node, None]()
     for node in nodes:
         if known.issuperset(tensor.name for tensor in node.inputs):
-            ready[node.name] = node
-            known |= set() if independent else _results([node])
+            ready[node] = None
+            available.update(tensor.name for tensor in node.outputs)
     return ready

@@ -103,22 +103,23 @@ class LoweredRegion:
     @cached_property
     def outputs(self) -> list[Tensor]:
         results, own = {*self.graph.outputs}, {*self.names}
-
-        def leaves(tensor: Tensor) -> bool:
-            readers = self.graph.consumers(tensor)
-            return tensor in results or any(node.name not in own for node in readers)
-
-        return [*filter(leaves, self._made)]
+        return [
+            tensor
+            for tensor in self._made
+            if tensor in results or any(n.name not in own for n in self.graph.consumers(tensor))
+        ]
 
     def _fuse_tables(self) -> None:
         """Merge a table with the operator before it if nothing else reads that result."""
-        makers = {node.name: node for node in self.nodes if isinstance(node.op, ops.Requantized)}
         nodes = {node.name: node for node in self.nodes}
         for node in self.nodes:
             tensor = node.inputs[0]
+            maker = nodes.get(tensor.name)
+            if maker is None or not isinstance(maker.op, ops.Requantized):
+                continue
             alone = self.graph.consumers(tensor) == [node] and tensor not in self.graph.outputs
-            if isinstance(node.op, ops.LookupTable) and tensor.name in makers and alone:
-                nodes[tensor.name] = replace(makers[tensor.name], outputs=node.outputs)
+            if isinstance(node.op, ops.LookupTable) and alone:
+                nodes[maker.name] = replace(maker, outputs=node.outputs)
                 del nodes[node.name]
                 self._tables[node.name] = node.op.table
         self.nodes = list(nodes.values())
@@ -129,15 +130,12 @@ class LoweredRegion:
         """Return the shape (N, C, H, W) of the image that holds a tensor."""
         return self.storages[tensor.name].image
 
-    def new(self, tensor: Tensor, *, role: Role = Role.SCRATCH, name: str = "") -> TensorPlace:
-        """Return a new image for a tensor, with contiguous channels."""
-        lanes = packed_lanes(self.image_of(tensor)[1])
-        return self.own(name or tensor.name, self.size_of(tensor), lanes, tensor, role)
-
-    def size_of(self, tensor: Tensor) -> tuple[int, int, int]:
-        """Return the size (N, H, W) of the image that holds a tensor."""
-        n, _, h, w = self.image_of(tensor)
-        return n, h, w
+    def new(
+        self, tensor: Tensor, lanes: Lanes = (), *, role: Role = Role.SCRATCH, name: str = ""
+    ) -> TensorPlace:
+        """Return a new image for a tensor, by default with contiguous channels."""
+        n, c, h, w = self.image_of(tensor)
+        return self.own(name or tensor.name, (n, h, w), lanes or packed_lanes(c), tensor, role)
 
     def own(
         self,
@@ -156,16 +154,13 @@ class LoweredRegion:
         self.memories[name] = memory
         return TensorPlace(memory, lanes)
 
-    def result(self, node: Node, lanes: Lanes | None = None) -> TensorPlace:
+    def result(self, node: Node, lanes: Lanes = ()) -> TensorPlace:
         """Return the place of a node's result: its part of a concatenation, or a new image.
 
         `lanes` are those that the operator keeps from its input, counted from the first block.
         """
         (tensor,) = node.outputs
-        place = self._slots.get(tensor.name)
-        if place is None:
-            lanes = lanes or packed_lanes(self.image_of(tensor)[1])
-            place = self.own(tensor.name, self.size_of(tensor), lanes, tensor)
+        place = self._slots.get(tensor.name) or self.new(tensor, lanes)
         self.places[tensor.name] = place
         return place
 
@@ -208,11 +203,8 @@ class LoweredRegion:
             widths[node.name] = sum(widths[name] for name, _ in parts[node.name])
         for node in reversed(joins):
             (result,) = node.outputs
-            if result.name not in self._slots:
-                lanes = packed_lanes(widths[result.name])
-                own = self.own(result.name, self.size_of(result), lanes, result)
-                self._slots[result.name] = own
-            slot = self._slots[result.name]
+            known = self._slots.get(result.name)
+            slot = known or self.new(result, packed_lanes(widths[result.name]))
             start = slot.lanes[0]
             for name, tensor in parts[node.name]:
                 lanes = tuple(range(start, start + self.image_of(tensor)[1]))
@@ -243,10 +235,6 @@ class LoweredRegion:
             return place
         self.copy(node.name, Use(place), Use(slot))
         return slot
-
-    def slot(self, node: Node) -> TensorPlace:
-        """Return where the result of a concatenation begins."""
-        return self._slots[node.outputs[0].name]
 
     # ------------------------------------------------------------------------- operands
 

@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import starmap
 from math import prod
 from typing import Any
 
@@ -175,7 +173,7 @@ def _interval(op: Weighted | ops.Requantize, data: Tensor, values: ValueRange) -
     )
     grouped = weight.reshape(len(low), outputs // len(low), inputs, -1)
     ends = [grouped * part[..., None] for part in (low, high)]
-    bias = np.zeros(outputs, np.int64) if op.bias is None else op.bias.astype(np.int64)
+    bias = 0 if op.bias is None else op.bias.astype(np.int64)
     return (
         np.minimum(*ends).sum(axis=(2, 3)).reshape(-1) + bias,
         np.maximum(*ends).sum(axis=(2, 3)).reshape(-1) + bias,
@@ -205,8 +203,8 @@ def round_sums(
     coarse = _coarse(scaling)
     if not target.scales and isinstance(op, ops.Requantize) and coarse.right_shift is None:
         coarse = nearest(coarse)
-    channels = zip(range(len(low)), low.tolist(), high.tolist(), strict=True)
-    count = sum(starmap(partial(_differing, coarse, scaling), channels))
+    ends = enumerate(zip(low.tolist(), high.tolist(), strict=True))
+    count = sum(_differing(coarse, scaling, channel, *pair) for channel, pair in ends)
     return Replacement(replace(op, requantization=coarse), count)
 
 
@@ -225,7 +223,7 @@ def _finest(op: Any, low: Integers, high: Integers) -> Replacement:
     chosen, bias = _fine_channels(op.requantization, low, high)
     made = replace(op, requantization=_nudged(chosen, op.requantization))
     if isinstance(op, Weighted) and bias.any():
-        before = np.zeros(len(low), np.int64) if op.bias is None else op.bias.astype(np.int64)
+        before = 0 if op.bias is None else op.bias.astype(np.int64)
         made = replace(made, bias=(before + bias).astype(np.int32))
     return Replacement(made, _off(chosen))
 
@@ -257,15 +255,18 @@ def _fine_channels(
     """
     fixed, alike = low == high, defaultdict[tuple[int, int], list[int]](list)
     numbers = (np.broadcast_to(n, low.shape).tolist() for n in (scaling.multiplier, scaling.shift))
-    for channel, pair in enumerate(zip(*numbers, strict=True)):
-        if not fixed[channel]:
-            alike[pair].append(channel)
+    pairs = [*zip(*numbers, strict=True)]
+    for channel in np.flatnonzero(~fixed).tolist():
+        alike[pairs[channel]].append(channel)
     best: list[FineScale] = []
     for kind in KINDS[scaling.rounds]:
         found = [FineScale(1 << 23, CONSTANT_SHIFT, 0, kind)] * len(low)
         for channels in alike.values():
-            for channel, scale in _scales(scaling, low, high, channels, kind):
-                found[channel] = scale
+            common = _scale(scaling, low, high, channels, kind)
+            for channel in channels:
+                found[channel] = (
+                    _scale(scaling, low, high, [channel], kind) if common.differing else common
+                )
         if not best or _off(found) < _off(best):
             best = found
         if not _off(best):
@@ -278,21 +279,14 @@ def _off(scales: Sequence[FineScale]) -> int:
     return sum(scale.differing for scale in scales)
 
 
-def _scales(
+def _scale(
     scaling: Requantization, low: Integers, high: Integers, channels: list[int], kind: int
-) -> Iterator[tuple[int, FineScale]]:
-    """Yield the scale of each of some channels, a common one if it is exact."""
-    scales = np.broadcast_to(np.maximum(scaling.multiplier, 1) / 2.0**scaling.shift, low.shape)
-    ratio = float(scales[channels[0]])
-
-    def nearest(channels: list[int]) -> FineScale:
-        ends = int(low[channels].min()), int(high[channels].max())
-        steps = steps_of_requantization(scaling, channels[0], *ends)
-        return fine_scale_for(steps, ratio, kind)
-
-    common = nearest(channels)
-    for channel in channels:
-        yield channel, nearest([channel]) if common.differing else common
+) -> FineScale:
+    """Return the scale nearest to that of some channels, which is the same for all."""
+    values = np.broadcast_to(np.maximum(scaling.multiplier, 1) / 2.0**scaling.shift, low.shape)
+    ends = int(low[channels].min()), int(high[channels].max())
+    steps = steps_of_requantization(scaling, channels[0], *ends)
+    return fine_scale_for(steps, float(values[channels[0]]), kind)
 
 
 def _nudged(scales: Sequence[FineScale], scaling: Requantization) -> FineRequantization:
@@ -418,10 +412,25 @@ def round_add(
     target: Target,
 ) -> Replacement | None:
     """Round a sum: TFLite's, or one whose scale is not a shift, on plain hardware."""
-    shifted = None if target.scales else _shifted_sum(*_ratios(op), op.requantization)
-    if shifted is None and isinstance(op, ops.Add):
-        return None
-    return _nearest_add(op, inputs, ranges, shifted, fine=target.fine)
+    scaling, (first, second), (a, b) = op.requantization, _ratios(op), _values(inputs, ranges)
+    best = None if target.scales else _shifted_sum(first, second, scaling)
+    if best is None:
+        if isinstance(op, ops.Add):
+            return None
+        best = ops.Add.from_ratios(first, second, scaling.zero_point, scaling.clip)
+    results = scaling.apply(op.sums(a[:, None], b[None, :]))
+    fewest = _pairs_off(best, a, b, results)
+    for factors in _factors(first, second) if target.fine else []:
+        sums = factors[0] * a[:, None] + factors[1] * b[None, :]
+        fitted = _fitted(sums, results, first / factors[0], scaling, (1, 2))
+        if fitted is not None:
+            found = ops.Add(factors, fitted)
+            off = _pairs_off(found, a, b, results)
+            if off <= max(fewest - 1, 0):
+                best, fewest = found, off
+        if not fewest:
+            break
+    return Replacement(best, fewest)
 
 
 def _ratios(op: ops.Add | ops.RescaledAdd) -> tuple[float, float]:
@@ -449,33 +458,6 @@ def _shifted_sum(first: float, second: float, scaling: Requantization) -> ops.Ad
         factors, shift = [factor // 2 for factor in factors], shift - 1
     shifts = Requantization(1, shift, scaling.zero_point, scaling.clip)
     return ops.Add((factors[0], factors[1]), shifts) if all(factors) else None
-
-
-def _nearest_add(
-    op: ops.Add | ops.RescaledAdd,
-    inputs: Sequence[Tensor],
-    ranges: Sequence[ValueRange],
-    best: ops.Add | None = None,
-    *,
-    fine: bool = False,
-) -> Replacement:
-    """Return the sum, `best` or one with any scale, that comes nearest to another's results."""
-    a, b = _values(inputs, ranges)
-    scaling, (first, second) = op.requantization, _ratios(op)
-    results = scaling.apply(op.sums(a[:, None], b[None, :]))
-    best = best or ops.Add.from_ratios(first, second, scaling.zero_point, scaling.clip)
-    fewest = _pairs_off(best, a, b, results)
-    for factors in _factors(first, second) if fine else []:
-        sums = factors[0] * a[:, None] + factors[1] * b[None, :]
-        fitted = _fitted(sums, results, first / factors[0], scaling, (1, 2))
-        if fitted is not None:
-            found = ops.Add(factors, fitted)
-            off = _pairs_off(found, a, b, results)
-            if off <= max(fewest - 1, 0):
-                best, fewest = found, off
-        if not fewest:
-            break
-    return Replacement(best, fewest)
 
 
 def _pairs_off(op: ops.Add | ops.Multiply, a: Integers, b: Integers, results: Array) -> int:
