@@ -16,10 +16,8 @@ import numpy as np
 from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
 from vtaops.graph.onnx_files import (
-    Arrays,
     Connections,
     ModelProto,
-    NodeProto,
     initializers,
     make_node,
     producers,
@@ -99,8 +97,9 @@ def costs(
     known |= Probe(model, [n for n in worst if n not in known], exact=False).run(samples[0])
     result = []
     for name in (name for name in worst if gains[name] > LEAST_GAIN):
-        steps = _steps(known[name], written[switches.images[name]], stored)
-        advice = _advice(name, known[name], steps, tensors)
+        value, pair = known[name], written[switches.images[name]]
+        steps = float(np.abs(value).max(initial=0.0)) / float(stored[pair.input[1]].min())
+        advice = _advice(name, value, steps, tensors)
         writer = tensors.writers.get(name)
         kind = writer.op_type if writer else "constant" if name in tensors.constants else "input"
         result.append(Cost(name, kind, gains[name], steps, advice))
@@ -157,46 +156,24 @@ def switched(model: ModelProto, quantized: ModelProto, found: dict[str, str]) ->
     return result
 
 
-def _steps(value: Array, pair: NodeProto, constants: Arrays) -> float:
-    scale = float(constants[pair.input[1]].min())
-    return float(np.abs(value).max(initial=0.0)) / scale
-
-
 def _advice(name: str, value: Array, steps: float, tensors: Connections) -> str:
     """Return what would help: the reason that shows in the values first, a float node last."""
-    readers = tensors.readers.get(name, [])
-    alone = f"--float {_rounding_node(name, tensors).name}"
-    if name in tensors.constants:
-        return _constant_advice(value) or alone
+    readers, writer = tensors.readers.get(name, []), tensors.writers.get(name)
+    if name in tensors.constants and value.ndim > 1:
+        several = "free scales, one for each channel, or equalization"
+        return several if _uneven(value, 0) else "learned rounding"
     joined = [reader.name for reader in readers if reader.op_type == "Concat"]
     if joined and steps < FEW:
         return f"--float {joined[0]}, whose parts have one grid"
-    return _tensor_advice(value) or alone
+    if value.ndim == 4 and _uneven(value, 1):
+        return "equalization: its channels differ in range"
+    # A product that writes the tensor is why it is rounded, else a reader.
+    written = writer is not None and (writer.op_type in PRODUCTS or not readers)
+    return f"--float {(writer if written else readers[0]).name}"
 
 
-def _rounding_node(name: str, tensors: Connections) -> NodeProto:
-    """Return the node for which a tensor is rounded: a product that writes it, else a reader."""
-    writer, readers = tensors.writers.get(name), tensors.readers.get(name, [])
-    if writer is not None and (writer.op_type in PRODUCTS or not readers):
-        return writer
-    return readers[0]
-
-
-def _constant_advice(value: Array) -> str:
-    """Return what would help a weight; nothing for a bias."""
-    if value.ndim < 2:
-        return ""
-    uneven = _uneven(np.abs(value).max(axis=tuple(range(1, value.ndim))))
-    return "free scales, one for each channel, or equalization" if uneven else "learned rounding"
-
-
-def _tensor_advice(value: Array) -> str:
-    """Return what would help a tensor, as its values show; nothing if they are even."""
-    uneven = value.ndim == 4 and _uneven(np.abs(value).max(axis=(0, 2, 3)))
-    return "equalization: its channels differ in range" if uneven else ""
-
-
-def _uneven(ranges: Array) -> bool:
-    """Return whether half of the channels are far smaller than the largest one."""
+def _uneven(value: Array, axis: int) -> bool:
+    """Return whether half of the channels along an axis are far smaller than the largest one."""
+    ranges = np.abs(value).max(axis=tuple({*range(value.ndim)} - {axis}))
     positive = ranges[ranges > 0]
     return bool(positive.size and positive.max() > UNEVEN * np.median(positive))

@@ -85,13 +85,11 @@ def departures(model: ModelProto, quantized: ModelProto, sample: Sample) -> tupl
     shown = [f"float/{name}" for name in held if name not in known]
     values = Probe(file, [*shown, *held.values()]).run(sample)
     pairs, constants = producers(quantized), initializers(quantized)
-    result = []
+    result = list[Departure]()
     for name, image in held.items():
         exact = known[name] if name in known else values[f"float/{name}"]
         within, step = _on_grid(exact, pairs.get(image), constants)
-        figures = _figures(exact, within, step, values[image])
-        if figures is not None:
-            result.append(Departure(name, operators[name], *figures))
+        result += _departure((name, operators[name]), exact, within, step, values[image])
     return tuple(result)
 
 
@@ -115,14 +113,10 @@ def changed_outputs(
         If ONNX Runtime rejects the model.
     """
     values, held_values = Probe(model).run(sample), Probe(prepared, exact=False).run(sample)
-    operators, result = _operators(model), []
+    operators, result = _operators(model), list[Departure]()
     for name, held in held_values.items():
-        exact = values[name]
-        if exact.dtype.kind != "f":
-            continue
-        figures = _figures(exact, exact, np.zeros(()), held)
-        if figures is not None:
-            result.append(Departure(name, operators[name], *figures))
+        if (exact := values[name]).dtype.kind == "f":
+            result += _departure((name, operators[name]), exact, exact, np.zeros(()), held)
     return tuple(result)
 
 
@@ -133,17 +127,19 @@ def _operators(model: ModelProto) -> dict[str, str]:
     return operators | {name: node.op_type for name, node in producers(model).items()}
 
 
-def _figures(exact: Array, within: Array, step: Array, held: Array) -> tuple[float, float] | None:
-    """Return by how much a value is off, and what rounding explains, if that is less.
+def _departure(
+    tensor: tuple[str, str], exact: Array, within: Array, step: Array, held: Array
+) -> list[Departure]:
+    """Return by how much a tensor is off, and what rounding explains, if that is less.
 
     None too if the exact values are not all finite, which nothing measures.
     """
     room = step / 2 + PRECISION * np.abs(exact).max(initial=0.0)
     off = np.abs(held - within)
     if not np.isfinite(exact).all() or (off <= room).all():
-        return None
+        return []
     worst = np.unravel_index(np.argmax(off - room), off.shape)
-    return float(off[worst]), float(np.broadcast_to(room, off.shape)[worst])
+    return [Departure(*tensor, float(off[worst]), float(np.broadcast_to(room, off.shape)[worst]))]
 
 
 def _beside(model: ModelProto, quantized: ModelProto) -> tuple[ModelProto, dict[str, str]]:
@@ -171,14 +167,10 @@ def _beside(model: ModelProto, quantized: ModelProto) -> tuple[ModelProto, dict[
         known = read | dict(zip(shared, shared, strict=True))  # floats that have integers beside
         beside.input[:] = [known.get(name, _float(name)) for name in node.input]
         beside.output[:] = map(_float, node.output)
-        _read_inside(beside, known)
+        inner = {name: known.get(name, _float(name)) for name in read_outside(beside)}
+        rename_inner(beside, inner)
     ends = {value.name: value.name for value in model.graph.output if value.name in written}
     return file, ends | held
-
-
-def _read_inside(node: NodeProto, known: dict[str, str]) -> None:
-    """Let the subgraphs of a float node read what the node reads."""
-    rename_inner(node, {name: known.get(name, _float(name)) for name in read_outside(node)})
 
 
 def _float(name: str) -> str:
