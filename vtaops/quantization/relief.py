@@ -24,9 +24,9 @@ from vtaops.graph.onnx_files import (
     Connections,
     ModelProto,
     NodeProto,
+    inferred_shapes,
     initializers,
     needed,
-    tensor_shapes,
 )
 from vtaops.graph.probe import Probe
 from vtaops.quantization.activations import functions
@@ -196,10 +196,9 @@ class _Search:
 
 def multiplications(model: ModelProto, nodes: Collection[str]) -> dict[str, int]:
     """Return the multiplications of some products of a prepared model."""
-    graph = model.graph
-    shapes = tensor_shapes((*graph.input, *graph.value_info, *graph.output))
+    shapes = inferred_shapes(model)
     shapes |= {name: value.shape for name, value in initializers(model).items()}
-    return {n.name: _multiplications(n, shapes) for n in graph.node if n.name in nodes}
+    return {n.name: _multiplications(n, shapes) for n in model.graph.node if n.name in nodes}
 
 
 def _multiplications(node: NodeProto, shapes: Mapping[str, Sequence[int]]) -> int:
