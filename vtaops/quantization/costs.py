@@ -27,7 +27,7 @@ from vtaops.graph.onnx_files import (
     require,
 )
 from vtaops.graph.probe import Probe
-from vtaops.quantization.pairs import images
+from vtaops.quantization.pairs import images, operators_of
 from vtaops.quantization.quality import FEW, outputs, spread, sqnrs
 from vtaops.quantization.samples import Sample
 from vtaops.quantization.scales import PRODUCTS
@@ -95,14 +95,12 @@ def costs(
     worst = sorted(gains, key=lambda name: -gains[name])[:count]
     known = {**tensors.constants, **samples[0]}
     known |= Probe(model, [n for n in worst if n not in known], exact=False).run(samples[0])
-    result = []
+    kinds, result = operators_of(model), []
     for name in (name for name in worst if gains[name] > LEAST_GAIN):
         value, pair = known[name], written[switches.images[name]]
         steps = float(np.abs(value).max(initial=0.0)) / float(stored[pair.input[1]].min())
         advice = _advice(name, value, steps, tensors)
-        writer = tensors.writers.get(name)
-        kind = writer.op_type if writer else "constant" if name in tensors.constants else "input"
-        result.append(Cost(name, kind, gains[name], steps, advice))
+        result.append(Cost(name, kinds[name], gains[name], steps, advice))
     return result
 
 
@@ -168,8 +166,9 @@ def _advice(name: str, value: Array, steps: float, tensors: Connections) -> str:
     if value.ndim == 4 and _uneven(value, 1):
         return "equalization: its channels differ in range"
     # A product that writes the tensor is why it is rounded, else a reader.
-    written = writer is not None and (writer.op_type in PRODUCTS or not readers)
-    return f"--float {(writer if written else readers[0]).name}"
+    if writer is None or (readers and writer.op_type not in PRODUCTS):
+        writer = readers[0]
+    return f"--float {writer.name}"
 
 
 def _uneven(value: Array, axis: int) -> bool:

@@ -29,7 +29,7 @@ from vtaops.graph.onnx_files import (
     replace_initializer,
 )
 from vtaops.graph.probe import Probe
-from vtaops.quantization.pairs import images
+from vtaops.quantization.pairs import images, operators_of
 from vtaops.quantization.samples import Sample
 
 PRECISION = 1e-4
@@ -81,7 +81,7 @@ def departures(model: ModelProto, quantized: ModelProto, sample: Sample) -> tupl
         If ONNX Runtime rejects the file.
     """
     file, held = _beside(model, quantized)
-    known, operators = {**initializers(model), **sample}, _operators(model)
+    known, operators = {**initializers(model), **sample}, operators_of(model)
     shown = [f"float/{name}" for name in held if name not in known]
     values = Probe(file, [*shown, *held.values()]).run(sample)
     pairs, constants = producers(quantized), initializers(quantized)
@@ -113,18 +113,11 @@ def changed_outputs(
         If ONNX Runtime rejects the model.
     """
     values, held_values = Probe(model).run(sample), Probe(prepared, exact=False).run(sample)
-    operators, result = _operators(model), list[Departure]()
+    operators, result = operators_of(model), list[Departure]()
     for name, held in held_values.items():
         if (exact := values[name]).dtype.kind == "f":
             result += _departure((name, operators[name]), exact, exact, np.zeros(()), held)
     return tuple(result)
-
-
-def _operators(model: ModelProto) -> dict[str, str]:
-    """Return the operator that writes each tensor, or what it is if none does."""
-    operators = dict.fromkeys((tensor.name for tensor in model.graph.initializer), "constant")
-    operators |= {value.name: "input" for value in graph_inputs(model)}
-    return operators | {name: node.op_type for name, node in producers(model).items()}
 
 
 def _departure(

@@ -180,18 +180,16 @@ class _Insertion:
         self.inside = {name for function in curves for name in function.nodes}
         integers = (node.name for node in model.graph.node if self._is_integer(node, floats))
         self.integers = {*integers} - self.inside
-        self.shown = {*filter(self._is_near, grids)} - self._bounded()
+        writers, ends = self.tensors.writers, saturated(model)
+        # What nodes write for a Relu or Clip on integers alone has no pair.
+        bounded = {n for n, e in ends.items() if n in writers and writers[e].name in self.integers}
+        self.shown = {*filter(self._is_near, grids)} - bounded
         whole = (f.nodes for f in curves if {f.root, f.end} <= self.shown and f.end not in floats)
         self.integers.update(*whole)
         self.nodes: list[NodeProto] = []
         self.images: dict[str, str] = {}
         names = {*self.tensors.readers, *self.tensors.writers, *(n.name for n in model.graph.node)}
         self.mark = _mark(names)
-
-    def _bounded(self) -> set[str]:
-        """Return what nodes write for a Relu or Clip on integers alone."""
-        writers, ends = self.tensors.writers, saturated(self.model)
-        return {n for n, e in ends.items() if n in writers and writers[e].name in self.integers}
 
     def _is_integer(self, node: NodeProto, floats: Collection[str]) -> bool:
         """Return whether a node computes on integers: it can, and all its tensors have grids."""
@@ -214,8 +212,8 @@ class _Insertion:
         readers, writer = self.tensors.readers.get(name, []), self.tensors.writers.get(name)
         if writer is not None and writer.op_type in _ROWS:
             return any(node.name in self.integers or node.op_type in _ROWS for node in readers)
-        near = [*readers, writer]
-        return any(node is not None and node.name in self.integers for node in near)
+        near = filter(None, [*readers, writer])
+        return any(node.name in self.integers for node in near)
 
     def run(self) -> None:
         """Replace the nodes of the model."""
@@ -246,12 +244,9 @@ class _Insertion:
 
     def _reads_image(self, node: NodeProto, name: str) -> bool:
         """Return whether a node reads the integers of a tensor: any, if nothing else is left."""
-        if node.name in self.integers:
-            return True
-        writer = self.tensors.writers.get(name)
-        if writer is None:
-            return False
-        return writer.name in self.integers or {writer.op_type, node.op_type} <= {*_ROWS}
+        ends = [node, *filter(None, [self.tensors.writers.get(name)])]
+        rows = len(ends) == 2 and {each.op_type for each in ends} <= {*_ROWS}
+        return rows or any(each.name in self.integers for each in ends)
 
     # ------------------------------------------------------------------------- tensors
 

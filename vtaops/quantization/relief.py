@@ -12,6 +12,7 @@ tensor may pass in float shows what helps.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -157,18 +158,18 @@ class _Search:
         """Return the dB of the worst output with some tensors in float."""
         return min(self._switches.sqnrs(passing))
 
-    def _without(self, nodes: Sequence[str]) -> float:
+    def _without(self, *nodes: str) -> float:
         """Return the dB of the worst output with some products in float."""
-        return self._sqnr(set().union(*(self._groups[node] for node in nodes)))
+        return self._sqnr(set().union(*map(self._groups.__getitem__, nodes)))
 
     def _costliest(self) -> list[str]:
         """Return the products that cost the outputs most, each on top of those before."""
         products = tracked("leave a product float", [*self._groups])
-        alone = {node: self._without([node]) for node in products}
-        others = sorted(alone, key=lambda node: -alone[node])[:MOST_TRIED]
+        alone = {node: self._without(node) for node in products}
+        others = heapq.nlargest(MOST_TRIED, alone, key=alone.__getitem__)
         costliest: list[str] = []
-        while others and len(costliest) < MOST_LAYERS and self._without(costliest) < GOOD_DB:
-            costliest.append(max(others, key=lambda node: self._without([*costliest, node])))
+        while others and len(costliest) < MOST_LAYERS and self._without(*costliest) < GOOD_DB:
+            costliest.append(max(others, key=lambda node: self._without(*costliest, node)))
             others.remove(costliest[-1])
         return costliest
 

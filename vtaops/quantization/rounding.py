@@ -72,9 +72,9 @@ def learnable(model: ModelProto, constants: Mapping[str, Array]) -> list[NodePro
 
 def _suits(node: NodeProto, weight: Array) -> bool:
     if node.op_type == "Gemm":
-        return _results_first(node, weight).shape[1] <= MOST_TAPS
+        return bool(_results_first(node, weight).shape[1] <= MOST_TAPS)
     automatic = attributes(node).get("auto_pad", b"NOTSET") not in (b"NOTSET", "NOTSET")
-    return weight.ndim == 4 and weight[0].size <= MOST_TAPS and not automatic
+    return bool(weight.ndim == 4 and weight[0].size <= MOST_TAPS and not automatic)
 
 
 def correct_biases(
