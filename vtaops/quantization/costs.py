@@ -18,6 +18,7 @@ from vtaops.base.shapes import Array
 from vtaops.graph.onnx_files import (
     Connections,
     ModelProto,
+    NodeProto,
     initializers,
     make_node,
     producers,
@@ -156,7 +157,7 @@ def switched(model: ModelProto, quantized: ModelProto, found: dict[str, str]) ->
 
 def _advice(name: str, value: Array, steps: float, tensors: Connections) -> str:
     """Return what would help: the reason that shows in the values first, a float node last."""
-    readers, writer = tensors.readers.get(name, []), tensors.writers.get(name)
+    readers = tensors.readers.get(name, [])
     if name in tensors.constants and value.ndim > 1:
         several = "free scales, one for each channel, or equalization"
         return several if _uneven(value, 0) else "learned rounding"
@@ -165,10 +166,15 @@ def _advice(name: str, value: Array, steps: float, tensors: Connections) -> str:
         return f"--float {joined[0]}, whose parts have one grid"
     if value.ndim == 4 and _uneven(value, 1):
         return "equalization: its channels differ in range"
-    # A product that writes the tensor is why it is rounded, else a reader.
-    if writer is None or (readers and writer.op_type not in PRODUCTS):
-        writer = readers[0]
-    return f"--float {writer.name}"
+    return f"--float {_rounding_node(name, tensors).name}"
+
+
+def _rounding_node(name: str, tensors: Connections) -> NodeProto:
+    """Return the node for which a tensor is rounded: a product that writes it, else a reader."""
+    writer, readers = tensors.writers.get(name), tensors.readers.get(name, [])
+    if writer is not None and (writer.op_type in PRODUCTS or not readers):
+        return writer
+    return readers[0]
 
 
 def _uneven(value: Array, axis: int) -> bool:

@@ -160,10 +160,14 @@ def _beside(model: ModelProto, quantized: ModelProto) -> tuple[ModelProto, dict[
         known = read | dict(zip(shared, shared, strict=True))  # floats that have integers beside
         beside.input[:] = [known.get(name, _float(name)) for name in node.input]
         beside.output[:] = map(_float, node.output)
-        inner = {name: known.get(name, _float(name)) for name in read_outside(beside)}
-        rename_inner(beside, inner)
+        _read_inside(beside, known)
     ends = {value.name: value.name for value in model.graph.output if value.name in written}
     return file, ends | held
+
+
+def _read_inside(node: NodeProto, known: dict[str, str]) -> None:
+    """Let the subgraphs of a float node read what the node reads."""
+    rename_inner(node, {name: known.get(name, _float(name)) for name in read_outside(node)})
 
 
 def _float(name: str) -> str:

@@ -163,10 +163,10 @@ def overlap(one: Array, other: Array) -> float:
 def _boxes_and_scores(outputs: Sequence[Array]) -> tuple[Array, Array]:
     """Return boxes, (n, 4), and scores, (n, classes), of one picture."""
     rows = [array.reshape(-1, array.shape[-1]) for array in outputs if array.ndim > 1]
-    for boxes in (array for array in rows if array.shape[-1] == 4):
-        for scores in outputs:
-            if scores.size != boxes.size and scores.size % len(boxes) == 0:
-                return boxes, scores.reshape(len(boxes), -1)
+    for boxes in rows:
+        scores = _scores_of(boxes, outputs) if boxes.shape[-1] == 4 else None
+        if scores is not None:
+            return boxes, scores
     for array in rows:
         joined = array.T if len(array) < array.shape[-1] else array
         if joined.shape[-1] > 4:
@@ -175,6 +175,13 @@ def _boxes_and_scores(outputs: Sequence[Array]) -> tuple[Array, Array]:
         f"outputs of shapes {[array.shape for array in outputs]} are no boxes: rows of four "
         "numbers with scores behind them, or in another output"
     )
+
+
+def _scores_of(boxes: Array, outputs: Sequence[Array]) -> Array | None:
+    for scores in outputs:
+        if scores.size != boxes.size and scores.size % len(boxes) == 0:
+            return scores.reshape(len(boxes), -1)
+    return None
 
 
 Task = Classes | Text | Boxes

@@ -180,16 +180,18 @@ class _Insertion:
         self.inside = {name for function in curves for name in function.nodes}
         integers = (node.name for node in model.graph.node if self._is_integer(node, floats))
         self.integers = {*integers} - self.inside
-        writers, ends = self.tensors.writers, saturated(model)
-        # What nodes write for a Relu or Clip on integers alone has no pair.
-        bounded = {n for n, e in ends.items() if n in writers and writers[e].name in self.integers}
-        self.shown = {*filter(self._is_near, grids)} - bounded
+        self.shown = {*filter(self._is_near, grids)} - self._bounded()
         whole = (f.nodes for f in curves if {f.root, f.end} <= self.shown and f.end not in floats)
         self.integers.update(*whole)
         self.nodes: list[NodeProto] = []
         self.images: dict[str, str] = {}
         names = {*self.tensors.readers, *self.tensors.writers, *(n.name for n in model.graph.node)}
         self.mark = _mark(names)
+
+    def _bounded(self) -> set[str]:
+        """Return what nodes write for a Relu or Clip on integers alone."""
+        writers, ends = self.tensors.writers, saturated(self.model)
+        return {n for n, e in ends.items() if n in writers and writers[e].name in self.integers}
 
     def _is_integer(self, node: NodeProto, floats: Collection[str]) -> bool:
         """Return whether a node computes on integers: it can, and all its tensors have grids."""
