@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from vtaops.base.shapes import Array
 from vtaops.frontends import read_model, row_norms
 from vtaops.graph.onnx_files import Connections, ModelProto, NodeProto
 
@@ -32,9 +31,8 @@ class Function:
 def functions(model: ModelProto) -> list[Function]:
     """Return the functions of one tensor in a model, those that are not linear."""
     nodes, scalars = {node.name: node for node in model.graph.node}, _factors(Connections(model))
-    return [
-        f for f in elementwise(model) if _is_curved([*map(nodes.__getitem__, f.nodes)], scalars)
-    ]
+    curved = {name for name, node in nodes.items() if _is_curved(node, scalars)}
+    return [f for f in elementwise(model) if not curved.isdisjoint(f.nodes)]
 
 
 def elementwise(model: ModelProto) -> list[Function]:
@@ -76,13 +74,12 @@ def norms(model: ModelProto) -> list[Function]:
 
 
 def _factors(tensors: Connections) -> set[str]:
-    """Return the constants that are factors or terms."""
-    return {*filter(lambda name: _is_factor(tensors.constants[name]), tensors.constants)}
-
-
-def _is_factor(value: Array) -> bool:
-    """Return whether a constant is one number, or one per channel of images."""
-    return value.size == 1 or (value.ndim in (3, 4) and value.size == value.shape[-3])
+    """Return the constants that are factors or terms: one number, or one per channel of images."""
+    return {
+        name
+        for name, value in tensors.constants.items()
+        if value.size == 1 or (value.ndim in (3, 4) and value.size == value.shape[-3])
+    }
 
 
 def _farthest(
@@ -129,10 +126,7 @@ def _is_closed(names: set[str], inner: set[str], tensors: Connections) -> bool:
     )
 
 
-def _is_curved(nodes: list[NodeProto], scalars: set[str]) -> bool:
+def _is_curved(node: NodeProto, scalars: set[str]) -> bool:
     """Return whether a node is neither linear nor a bound; a product of tensors is not linear."""
-    return any(
-        node.op_type in CURVED
-        or (node.op_type in ("Mul", "Div") and not scalars.intersection(node.input))
-        for node in nodes
-    )
+    product = node.op_type in ("Mul", "Div") and scalars.isdisjoint(node.input)
+    return node.op_type in CURVED or product

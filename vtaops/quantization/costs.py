@@ -16,7 +16,6 @@ import numpy as np
 from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
 from vtaops.graph.onnx_files import (
-    Arrays,
     Connections,
     ModelProto,
     NodeProto,
@@ -29,7 +28,7 @@ from vtaops.graph.onnx_files import (
     require,
 )
 from vtaops.graph.probe import Probe
-from vtaops.quantization.pairs import images
+from vtaops.quantization.pairs import images, operators_of
 from vtaops.quantization.quality import FEW, outputs, spread, sqnrs
 from vtaops.quantization.samples import Sample
 from vtaops.quantization.scales import PRODUCTS
@@ -97,13 +96,12 @@ def costs(
     worst = sorted(gains, key=lambda name: -gains[name])[:count]
     known = {**tensors.constants, **samples[0]}
     known |= Probe(model, [n for n in worst if n not in known], exact=False).run(samples[0])
-    result = []
+    kinds, result = operators_of(model), []
     for name in (name for name in worst if gains[name] > LEAST_GAIN):
-        steps = _steps(known[name], written[switches.images[name]], stored)
-        advice = _advice(name, known[name], steps, tensors)
-        writer = tensors.writers.get(name)
-        kind = writer.op_type if writer else "constant" if name in tensors.constants else "input"
-        result.append(Cost(name, kind, gains[name], steps, advice))
+        value, pair = known[name], written[switches.images[name]]
+        steps = float(np.abs(value).max(initial=0.0)) / float(stored[pair.input[1]].min())
+        advice = _advice(name, value, steps, tensors)
+        result.append(Cost(name, kinds[name], gains[name], steps, advice))
     return result
 
 
@@ -157,21 +155,18 @@ def switched(model: ModelProto, quantized: ModelProto, found: dict[str, str]) ->
     return result
 
 
-def _steps(value: Array, pair: NodeProto, constants: Arrays) -> float:
-    scale = float(constants[pair.input[1]].min())
-    return float(np.abs(value).max(initial=0.0)) / scale
-
-
 def _advice(name: str, value: Array, steps: float, tensors: Connections) -> str:
     """Return what would help: the reason that shows in the values first, a float node last."""
     readers = tensors.readers.get(name, [])
-    alone = f"--float {_rounding_node(name, tensors).name}"
-    if name in tensors.constants:
-        return _constant_advice(value) or alone
+    if name in tensors.constants and value.ndim > 1:
+        several = "free scales, one for each channel, or equalization"
+        return several if _uneven(value, 0) else "learned rounding"
     joined = [reader.name for reader in readers if reader.op_type == "Concat"]
     if joined and steps < FEW:
         return f"--float {joined[0]}, whose parts have one grid"
-    return _tensor_advice(value) or alone
+    if value.ndim == 4 and _uneven(value, 1):
+        return "equalization: its channels differ in range"
+    return f"--float {_rounding_node(name, tensors).name}"
 
 
 def _rounding_node(name: str, tensors: Connections) -> NodeProto:
@@ -182,21 +177,8 @@ def _rounding_node(name: str, tensors: Connections) -> NodeProto:
     return readers[0]
 
 
-def _constant_advice(value: Array) -> str:
-    """Return what would help a weight; nothing for a bias."""
-    if value.ndim < 2:
-        return ""
-    uneven = _uneven(np.abs(value).max(axis=tuple(range(1, value.ndim))))
-    return "free scales, one for each channel, or equalization" if uneven else "learned rounding"
-
-
-def _tensor_advice(value: Array) -> str:
-    """Return what would help a tensor, as its values show; nothing if they are even."""
-    uneven = value.ndim == 4 and _uneven(np.abs(value).max(axis=(0, 2, 3)))
-    return "equalization: its channels differ in range" if uneven else ""
-
-
-def _uneven(ranges: Array) -> bool:
-    """Return whether half of the channels are far smaller than the largest one."""
+def _uneven(value: Array, axis: int) -> bool:
+    """Return whether half of the channels along an axis are far smaller than the largest one."""
+    ranges = np.abs(value).max(axis=tuple({*range(value.ndim)} - {axis}))
     positive = ranges[ranges > 0]
     return bool(positive.size and positive.max() > UNEVEN * np.median(positive))

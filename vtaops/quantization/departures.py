@@ -29,7 +29,7 @@ from vtaops.graph.onnx_files import (
     replace_initializer,
 )
 from vtaops.graph.probe import Probe
-from vtaops.quantization.pairs import images
+from vtaops.quantization.pairs import images, operators_of
 from vtaops.quantization.samples import Sample
 
 PRECISION = 1e-4
@@ -81,17 +81,15 @@ def departures(model: ModelProto, quantized: ModelProto, sample: Sample) -> tupl
         If ONNX Runtime rejects the file.
     """
     file, held = _beside(model, quantized)
-    known, operators = {**initializers(model), **sample}, _operators(model)
+    known, operators = {**initializers(model), **sample}, operators_of(model)
     shown = [f"float/{name}" for name in held if name not in known]
     values = Probe(file, [*shown, *held.values()]).run(sample)
     pairs, constants = producers(quantized), initializers(quantized)
-    result = []
+    result = list[Departure]()
     for name, image in held.items():
         exact = known[name] if name in known else values[f"float/{name}"]
         within, step = _on_grid(exact, pairs.get(image), constants)
-        figures = _figures(exact, within, step, values[image])
-        if figures is not None:
-            result.append(Departure(name, operators[name], *figures))
+        result += _departure((name, operators[name]), exact, within, step, values[image])
     return tuple(result)
 
 
@@ -115,35 +113,26 @@ def changed_outputs(
         If ONNX Runtime rejects the model.
     """
     values, held_values = Probe(model).run(sample), Probe(prepared, exact=False).run(sample)
-    operators, result = _operators(model), []
+    operators, result = operators_of(model), list[Departure]()
     for name, held in held_values.items():
-        exact = values[name]
-        if exact.dtype.kind != "f":
-            continue
-        figures = _figures(exact, exact, np.zeros(()), held)
-        if figures is not None:
-            result.append(Departure(name, operators[name], *figures))
+        if (exact := values[name]).dtype.kind == "f":
+            result += _departure((name, operators[name]), exact, exact, np.zeros(()), held)
     return tuple(result)
 
 
-def _operators(model: ModelProto) -> dict[str, str]:
-    """Return the operator that writes each tensor, or what it is if none does."""
-    operators = dict.fromkeys((tensor.name for tensor in model.graph.initializer), "constant")
-    operators |= {value.name: "input" for value in graph_inputs(model)}
-    return operators | {name: node.op_type for name, node in producers(model).items()}
-
-
-def _figures(exact: Array, within: Array, step: Array, held: Array) -> tuple[float, float] | None:
-    """Return by how much a value is off, and what rounding explains, if that is less.
+def _departure(
+    tensor: tuple[str, str], exact: Array, within: Array, step: Array, held: Array
+) -> list[Departure]:
+    """Return by how much a tensor is off, and what rounding explains, if that is less.
 
     None too if the exact values are not all finite, which nothing measures.
     """
     room = step / 2 + PRECISION * np.abs(exact).max(initial=0.0)
     off = np.abs(held - within)
     if not np.isfinite(exact).all() or (off <= room).all():
-        return None
+        return []
     worst = np.unravel_index(np.argmax(off - room), off.shape)
-    return float(off[worst]), float(np.broadcast_to(room, off.shape)[worst])
+    return [Departure(*tensor, float(off[worst]), float(np.broadcast_to(room, off.shape)[worst]))]
 
 
 def _beside(model: ModelProto, quantized: ModelProto) -> tuple[ModelProto, dict[str, str]]:

@@ -23,9 +23,9 @@ from vtaops.graph.onnx_files import (
     NodeProto,
     attributes,
     float_tensors,
+    inferred_shapes,
     initializers,
     replace_initializer,
-    tensor_shapes,
 )
 from vtaops.quantization.activations import functions
 from vtaops.quantization.disjoint_sets import DisjointSets
@@ -77,8 +77,7 @@ class _Network:
     def __init__(self, model: ModelProto) -> None:
         self.model = model
         self.constants = initializers(model)
-        graph = model.graph
-        self._shapes = tensor_shapes((*graph.input, *graph.value_info, *graph.output))
+        self._shapes = inferred_shapes(model)
         self._inside: set[str] = set()
         self._ties = DisjointSets[int]()
         self._numbered = 0
@@ -193,7 +192,6 @@ class _Network:
 
     def apply(self, factors: Array) -> None:
         """Multiply by factors where channels are written, and divide where they are read."""
-        done: dict[str, Array] = {}
         for node, inputs, outputs in self._products():
             behind = factors[outputs] if len(outputs) else np.ones(len(self._weight(node)))
             weight = self._weight(node) / self._along_inputs(node, factors[inputs])
@@ -203,9 +201,7 @@ class _Network:
                 values.append(self.constants[node.input[2]].astype(np.float64) * behind)
             for index, value in enumerate(values, 1):
                 node.input[index] = f"{node.output[0]}:equalized_{index}"
-                done[node.input[index]] = value
-        for name, value in done.items():
-            replace_initializer(self.model, name, value.astype(np.float32))
+                replace_initializer(self.model, node.input[index], value.astype(np.float32))
 
 
 def _ranges(model: ModelProto, network: _Network, samples: Sequence[Sample]) -> Array:

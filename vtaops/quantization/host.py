@@ -37,6 +37,9 @@ _COMPUTES = (
 """Operators that compute new values; all others move values that lie on one grid."""
 
 
+_Names = defaultdict[str, set[str]]
+
+
 @dataclass(frozen=True)
 class Floats:
     """What of a network stays float.
@@ -77,19 +80,17 @@ class _Search:
         self.nodes = {n.name: n for n in graph.nodes if isinstance(n.op, _COMPUTES)}
         self.groups = _groups(graph)
         self.outputs = {self.groups[tensor.name] for tensor in graph.outputs}
-        self.reads = {n.name: self._groups_of(n.inputs) for n in self.nodes.values()}
-        self.writes = {n.name: self._groups_of(n.outputs) for n in self.nodes.values()}
-        self.readers, self.writers = (
-            defaultdict[str, set[str]](set),
-            defaultdict[str, set[str]](set),
-        )
-        for users, groups_of in ((self.readers, self.reads), (self.writers, self.writes)):
-            for name, groups in groups_of.items():
-                for group in groups:
-                    users[group].add(name)
+        self.reads, self.readers = self._users_of(lambda node: node.inputs)
+        self.writes, self.writers = self._users_of(lambda node: node.outputs)
 
-    def _groups_of(self, tensors: Iterable[Tensor]) -> set[str]:
-        return {self.groups[tensor.name] for tensor in tensors}
+    def _users_of(self, ends: Callable[[Node], Iterable[Tensor]]) -> tuple[_Names, _Names]:
+        """Return the groups of each node's ends, and the nodes that have a group among these."""
+        groups, users = _Names(set), _Names(set)
+        for node in self.nodes.values():
+            for tensor in ends(node):
+                groups[node.name].add(self.groups[tensor.name])
+                users[self.groups[tensor.name]].add(node.name)
+        return groups, users
 
     def run(self) -> Floats:
         """Let nodes join until none is left, and return what is float."""
@@ -107,11 +108,10 @@ class _Search:
 
     def _joined(self, functions: set[str], exact: set[str], products: set[str]) -> set[str]:
         """Return the nodes that join."""
-        joined = set[str]()
+        joined, left = set[str](), self.nodes.keys() - functions - exact - products
         while True:
             loose = functions | joined
-            left = self.nodes.keys() - loose - exact - products
-            joining = {name for name in left if self._joins(name, loose, loose | exact)}
+            joining = {name for name in left - joined if self._joins(name, loose, loose | exact)}
             if not joining:
                 return joined
             joined |= joining

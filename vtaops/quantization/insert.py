@@ -9,7 +9,6 @@ node reads the integers of a tensor only if that is all there is of it.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from graphlib import TopologicalSorter
@@ -143,8 +142,10 @@ def given_floats(model: ModelProto, names: Iterable[str]) -> frozenset[str]:
 
 def _mark(names: Collection[str]) -> str:
     """Return colons that no name has."""
-    marks = (":" * count for count in itertools.count(2))
-    return next(mark for mark in marks if not any(mark in name for name in names))
+    mark = "::"
+    while any(mark in name for name in names):
+        mark += ":"
+    return mark
 
 
 class _Insertion:
@@ -213,8 +214,8 @@ class _Insertion:
         readers, writer = self.tensors.readers.get(name, []), self.tensors.writers.get(name)
         if writer is not None and writer.op_type in _ROWS:
             return any(node.name in self.integers or node.op_type in _ROWS for node in readers)
-        near = [*readers, writer]
-        return any(node is not None and node.name in self.integers for node in near)
+        near = filter(None, [*readers, writer])
+        return any(node.name in self.integers for node in near)
 
     def run(self) -> None:
         """Replace the nodes of the model."""
@@ -245,12 +246,9 @@ class _Insertion:
 
     def _reads_image(self, node: NodeProto, name: str) -> bool:
         """Return whether a node reads the integers of a tensor: any, if nothing else is left."""
-        if node.name in self.integers:
-            return True
-        writer = self.tensors.writers.get(name)
-        if writer is None:
-            return False
-        return writer.name in self.integers or {writer.op_type, node.op_type} <= {*_ROWS}
+        ends = [node, *filter(None, [self.tensors.writers.get(name)])]
+        rows = len(ends) == 2 and {each.op_type for each in ends} <= {*_ROWS}
+        return rows or any(each.name in self.integers for each in ends)
 
     # ------------------------------------------------------------------------- tensors
 
@@ -259,19 +257,14 @@ class _Insertion:
         if name not in self.shown:
             return
         grid, source = self.grids[name], name
-        if name in self.tensors.outputs:
-            source = self._rename_output(name)
+        if name in self.tensors.outputs:  # its writer writes another tensor
+            source, written = f"{name}{self.mark}exact", self.tensors.writers[name].output
+            written[[*written].index(name)] = source
         image = name if source != name else f"{name}{self.mark}rounded"
         parameters = self._parameters(name, np.float32(grid.scale), np.int8(grid.zero_point))
         self._add("QuantizeLinear", [source, *parameters], f"{name}{self.mark}quantized")
         self._add("DequantizeLinear", [f"{name}{self.mark}quantized", *parameters], image)
         self.images[name] = image
-
-    def _rename_output(self, name: str) -> str:
-        """Let the writer of an output, which will be dequantised, write another tensor."""
-        source, writer = f"{name}{self.mark}exact", self.tensors.writers[name]
-        writer.output[list(writer.output).index(name)] = source
-        return source
 
     # ----------------------------------------------------------------------- constants
 

@@ -158,22 +158,19 @@ class Channels:
     def __init__(self, names: Collection[str]) -> None:
         self.names = names
         self.peaks: dict[str, Array] = {}
-        self._sums: dict[str, tuple[int, Array]] = {}
+        self._means: dict[str, list[Array]] = defaultdict(list)
 
     def see(self, name: str, value: Array) -> None:
         """Take note of the channels of a tensor."""
         axes = tuple(axis for axis in range(value.ndim) if axis != 1)
-        count, total = self._sums.get(name, (0, 0))
         with np.errstate(invalid="ignore"):  # what is infinite is refused by its range
             peaks = np.maximum(value.max(axis=axes), -value.min(axis=axes))
-            mean = value.mean(axis=axes, dtype=np.float64)
-            self._sums[name] = count + 1, total + mean
+            self._means[name].append(value.mean(axis=axes, dtype=np.float64))
         self.peaks[name] = np.maximum(self.peaks.get(name, 0), peaks)
 
     def mean(self, name: str) -> Array:
         """Return the mean of each channel of a tensor."""
-        count, total = self._sums[name]
-        return total / count
+        return np.asarray(np.mean(self._means[name], axis=0))
 
 
 class RowSizes:
@@ -200,9 +197,9 @@ class Moments:
     def __init__(
         self, layers: Iterable[NodeProto], weights: Mapping[str, Array], samples: int
     ) -> None:
-        self._layers: dict[str, list[NodeProto]] = {}
+        self._layers: dict[str, list[NodeProto]] = defaultdict(list)
         for node in layers:
-            self._layers.setdefault(node.input[0], []).append(node)
+            self._layers[node.input[0]].append(node)
         self.names = self._layers.keys()
         self._weights, self._most = weights, max(1, COLUMNS // samples)
         self.moments: dict[str, Array] = {}

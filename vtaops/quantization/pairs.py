@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from vtaops.graph.onnx_files import Connections, ModelProto, NodeProto, producers
+from vtaops.graph.onnx_files import Connections, ModelProto, NodeProto, graph_inputs, producers
 from vtaops.quantization.scales import SATURATING
 
 LEAST, GREATEST = 64, 1 << 15
@@ -55,6 +55,13 @@ def images(model: ModelProto, quantized: ModelProto) -> dict[str, str]:
             n: image for n, image in zip(node.input, read, strict=False) if image in dequantized
         }
     return image_of
+
+
+def operators_of(model: ModelProto) -> dict[str, str]:
+    """Return the operator that writes each tensor, or what it is if none does."""
+    operators = dict.fromkeys((tensor.name for tensor in model.graph.initializer), "constant")
+    operators |= {value.name: "input" for value in graph_inputs(model)}
+    return operators | {name: node.op_type for name, node in producers(model).items()}
 
 
 def _is_rounded(node: NodeProto, tensors: Connections) -> bool:

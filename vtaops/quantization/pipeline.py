@@ -55,7 +55,7 @@ from vtaops.quantization.rounding import correct_biases, correctable, learn_roun
 from vtaops.quantization.samples import Calibration, Sample, first_shapes, load_samples
 from vtaops.quantization.scales import (
     WeightScale,
-    free_grids,
+    covering_grid,
     no_finer_than_totals,
     power_of_two_grids,
     shared_ranges,
@@ -63,9 +63,8 @@ from vtaops.quantization.scales import (
 
 Scales = Literal["pow2", "free"]
 
-DEVICES: dict[Scales | None, str] = {"pow2": "pynq"}
-"""The configuration whose rules say what needs rounding where none is given, if not the default."""
-
+PUBLISHED = "pynq"
+"""The configuration whose rules say what needs rounding for powers of two, if none is given."""
 
 LEAST_GAIN = 1.0
 """Least gain in dB for which an option is taken that nobody asked for; less is chance."""
@@ -242,7 +241,9 @@ def run_quantization(
     target, scales = _target(config, scales, weight_bits)
     floats, samples = _load(model, calibration, shapes, preparation, fixed or {})
     prepared = prepare(floats)
-    kept, judges = (samples, samples) if config is None else _held_out(samples)
+    kept = judges = samples
+    if config is not None:
+        kept, judges = [s for i, s in enumerate(samples) if i % 4 < 3], samples[3::4] or samples
     left = given_floats(prepared, float_nodes or ()) | choose_masks(prepared, kept)
     start, tried = _recipes(options, scales, weight_bits, searched=config is not None)
     free = scales == "free"
@@ -260,7 +261,8 @@ def _target(config: Any, scales: Scales | None, bits: int) -> tuple[Target, Scal
     """Return the device and the scales, those that it supports unless others are given."""
     if scales not in (None, *get_args(Scales)):
         raise ModelError(f"scales are 'pow2' or 'free', not {scales!r}")
-    target = target_of(config if config is not None else DEVICES.get(scales), None)
+    default = PUBLISHED if scales == "pow2" else None
+    target = target_of(default if config is None else config, None)
     scales = scales or ("free" if target.scales else "pow2")
     if bits not in ((4, 8) if scales == "free" else (8,)):
         raise ModelError(
@@ -279,12 +281,6 @@ def _recipes(
     start = Recipe(**{**default, **given})
     tried = dict.fromkeys(asdict(start), math.inf) if searched else TRIED
     return start, {option: most for option, most in tried.items() if option not in given}
-
-
-def _held_out(samples: list[Sample]) -> tuple[list[Sample], list[Sample]]:
-    """Return the samples that calibrate, and every fourth, which judges; few do both."""
-    judges = samples[3::4]
-    return [s for i, s in enumerate(samples) if i % 4 < 3], judges or samples
 
 
 def _checked(floats: ModelProto, done: Quantization) -> Quantization:
@@ -330,13 +326,8 @@ class _Observed:
         return {name for name in known if self.rows.small(name) < FEWEST * grids[name].scale}
 
 
-@dataclass(frozen=True)
-class _Placed:
-    """Where pairs stand: the grids of tensors, the scales of weights, results that stay float."""
-
-    grids: dict[str, Grid]
-    weights: dict[str, WeightScale]
-    floats: frozenset[str]
+_Placed = tuple[dict[str, Grid], dict[str, WeightScale], frozenset[str]]
+"""Where pairs stand: the grids of tensors, the scales of weights, results that stay float."""
 
 
 @dataclass(eq=False)
@@ -401,9 +392,8 @@ class _Quantizer:
         observed = self.observed(equalization)
         model = observed.model
         ranges, groups = shared_ranges(model, observed.ranges)
-        if self.free:
-            grids = free_grids(ranges, zero_points=zero_points)
-        else:
+        grids = {name: covering_grid(reach, zero_points) for name, reach in ranges.items()}
+        if not self.free:
             errors = observed.errors
             grids = power_of_two_grids(model, errors, ranges, groups, zero_points=zero_points)
         excluded = left.union(observed.lost(grids))
@@ -414,20 +404,20 @@ class _Quantizer:
             grids = no_finer_than_totals(model, grids, groups, results)
         kept = {n: grid for n, grid in grids.items() if n not in floats.tensors}
         weights = integer_weights(model, kept, results, free=self.free, bits=self.bits)
-        return _Placed(kept, weights, results)
+        return kept, weights, results
 
     def quantized(self, recipe: Recipe, nodes: Sequence[str] = ()) -> Quantization:
         """Quantise by a recipe, some nodes left float."""
         floats = given_floats(self.prepared, nodes) if nodes else self.given
         observed = self.observed(recipe.equalization)
         placed = self.placed(recipe.equalization, recipe.zero_points, floats)
-        corrected = deepcopy(observed.model)
+        corrected, (_, weights, _) = deepcopy(observed.model), placed
         if recipe.learned_rounding:
-            learn_rounding(corrected, placed.weights, observed.moments.moments)
+            learn_rounding(corrected, weights, observed.moments.moments)
         if recipe.bias_correction:
             constants = initializers(observed.model)
-            correct_biases(corrected, placed.weights, observed.channels.mean, constants)
-        model = insert_pairs(corrected, placed.grids, placed.weights, placed.floats)
+            correct_biases(corrected, weights, observed.channels.mean, constants)
+        model = insert_pairs(corrected, *placed)
         return Quantization(
             model, observed.model, corrected, self.samples, recipe, observed.equalized
         )

@@ -25,8 +25,6 @@ from vtaops.graph.onnx_files import (
     additions,
     attributes,
     make_node,
-    refill,
-    replace_initializer,
     require,
 )
 from vtaops.graph.probe import runtime_session
@@ -75,8 +73,8 @@ def prepare(model: ModelProto) -> ModelProto:
             "Gather": norm_of_token,
         }
     )
-    _activate_parts(prepared)
-    _fold_affine(prepared)
+    convolutions = dict.fromkeys(("Conv", "ConvTranspose"), _fold_affine)
+    Rewriting(prepared).run({"Concat": _activate_parts, **convolutions})
     _name_nodes(prepared)
     result: ModelProto = onnx.shape_inference.infer_shapes(prepared)
     return result
@@ -264,24 +262,19 @@ def _reduce_mean(graph: Rewriting, node: NodeProto) -> Nodes | None:
 # ------------------------------------------------------------------------- the whole graph
 
 
-def _activate_parts(model: ModelProto) -> None:
-    """Move activations before the concatenations of which they are the only readers."""
-    tensors = Connections(model)
-    nodes = list(model.graph.node)
-    for concat in [node for node in nodes if node.op_type == "Concat"]:
-        activation = tensors.only_reader(concat.output[0])
-        if activation is None or activation.op_type not in SATURATING:
-            continue
-        parts = [f"{activation.output[0]}:part{i}" for i in range(len(concat.input))]
-        place = nodes.index(concat)
-        nodes[place:place] = [
-            make_node(activation.op_type, [name, *activation.input[1:]], [part])
-            for name, part in zip(concat.input, parts, strict=True)
-        ]
-        concat.input[:] = parts
-        concat.output[:] = activation.output
-        nodes.remove(activation)
-    refill(model.graph.node, nodes)
+def _activate_parts(graph: Rewriting, concat: NodeProto) -> Nodes | None:
+    """Move an activation that alone reads a concatenation before it."""
+    activation = graph.tensors.only_reader(concat.output[0])
+    if activation is None or activation.op_type not in SATURATING:
+        return None
+    parts = [f"{activation.output[0]}:part{i}" for i in range(len(concat.input))]
+    active = [
+        make_node(activation.op_type, [name, *activation.input[1:]], [part])
+        for name, part in zip(concat.input, parts, strict=True)
+    ]
+    graph.done.update(activation.output)
+    concat.input[:], concat.output[:] = parts, activation.output
+    return [*active, concat]
 
 
 def _name_nodes(model: ModelProto) -> None:
@@ -293,31 +286,25 @@ def _name_nodes(model: ModelProto) -> None:
         seen.add(node.name)
 
 
-def _fold_affine(model: ModelProto) -> None:
-    """Fold factors and terms after convolutions into these in place.
+def _fold_affine(graph: Rewriting, node: NodeProto) -> None:
+    """Fold factors and terms after a convolution into it.
 
     This is exact in float; on integers, each of them would be another rounding.
     """
-    tensors, folded = Connections(model), list[NodeProto]()
-    for node in model.graph.node:
-        found = _weight_and_bias(node, tensors.constants)
-        if found is None:
-            continue
-        (weight, bias), name = found, node.output[0]
-        axis = int(node.op_type == "ConvTranspose")
-        while function := _affine(tensors.only_reader(name), name, tensors.constants, len(bias)):
-            reader, factor, term = function
-            weight = weight * np.expand_dims(factor, tuple({0, 1, 2, 3} - {axis}))
-            bias = bias * factor + term
-            folded.append(reader)
-            name = reader.output[0]
-        if name != node.output[0]:
-            node.input[1:] = f"{name}:weight", f"{name}:bias"
-            for each, value in zip(node.input[1:], (weight, bias), strict=True):
-                replace_initializer(model, each, value.astype(np.float32))
-            node.output[0] = name
-    for node in folded:
-        model.graph.node.remove(node)
+    tensors, (name,) = graph.tensors, node.output
+    if (found := _weight_and_bias(node, graph.constants)) is None:
+        return
+    weight, bias = found
+    axis = int(node.op_type == "ConvTranspose")
+    while function := _affine(tensors.only_reader(name), name, graph.constants, len(bias)):
+        reader, factor, term = function
+        weight = weight * np.expand_dims(factor, tuple({0, 1, 2, 3} - {axis}))
+        bias = bias * factor + term
+        (name,) = reader.output
+        graph.done.add(name)
+    if name != node.output[0]:
+        constants = graph.store(f"{name}:weight", weight), graph.store(f"{name}:bias", bias)
+        node.input[1:], node.output[:] = constants, [name]
 
 
 def _weight_and_bias(node: NodeProto, constants: Arrays) -> tuple[Array, Array] | None:

@@ -205,11 +205,6 @@ def _output(name: str, pairs: Sequence[tuple[Array, Array]]) -> OutputQuality:
     if exact.ndim > 1 and scores.shape[1] == exact.shape[1] > 1:
         same = scores.argmax(axis=1) == rounded.reshape(scores.shape).argmax(axis=1)
         top1 = float(same.mean())
-    sqnr = decibels(*powers(exact, rounded))
-    return OutputQuality(name, sqnr, top1, _coarse(exact, rounded))
-
-
-def _coarse(exact: Array, rounded: Array) -> Coarse | None:
-    """Return how many values an output takes, if these are few and float's are not."""
-    coarse = Coarse(np.unique(rounded).size, np.unique(exact).size)
-    return coarse if coarse.values < FEW <= coarse.float_values // 4 else None
+    counts = Coarse(np.unique(rounded).size, np.unique(exact).size)
+    coarse = counts if counts.values < FEW <= counts.float_values // 4 else None
+    return OutputQuality(name, decibels(*powers(exact, rounded)), top1, coarse)

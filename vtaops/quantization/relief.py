@@ -12,6 +12,7 @@ tensor may pass in float shows what helps.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,9 +25,9 @@ from vtaops.graph.onnx_files import (
     Connections,
     ModelProto,
     NodeProto,
+    inferred_shapes,
     initializers,
     needed,
-    tensor_shapes,
 )
 from vtaops.graph.probe import Probe
 from vtaops.quantization.activations import functions
@@ -157,18 +158,18 @@ class _Search:
         """Return the dB of the worst output with some tensors in float."""
         return min(self._switches.sqnrs(passing))
 
-    def _without(self, nodes: Sequence[str]) -> float:
+    def _without(self, *nodes: str) -> float:
         """Return the dB of the worst output with some products in float."""
-        return self._sqnr(set().union(*(self._groups[node] for node in nodes)))
+        return self._sqnr(set().union(*map(self._groups.__getitem__, nodes)))
 
     def _costliest(self) -> list[str]:
         """Return the products that cost the outputs most, each on top of those before."""
         products = tracked("leave a product float", [*self._groups])
-        alone = {node: self._without([node]) for node in products}
-        others = sorted(alone, key=lambda node: -alone[node])[:MOST_TRIED]
+        alone = {node: self._without(node) for node in products}
+        others = heapq.nlargest(MOST_TRIED, alone, key=alone.__getitem__)
         costliest: list[str] = []
-        while others and len(costliest) < MOST_LAYERS and self._without(costliest) < GOOD_DB:
-            costliest.append(max(others, key=lambda node: self._without([*costliest, node])))
+        while others and len(costliest) < MOST_LAYERS and self._without(*costliest) < GOOD_DB:
+            costliest.append(max(others, key=lambda node: self._without(*costliest, node)))
             others.remove(costliest[-1])
         return costliest
 
@@ -196,10 +197,9 @@ class _Search:
 
 def multiplications(model: ModelProto, nodes: Collection[str]) -> dict[str, int]:
     """Return the multiplications of some products of a prepared model."""
-    graph = model.graph
-    shapes = tensor_shapes((*graph.input, *graph.value_info, *graph.output))
+    shapes = inferred_shapes(model)
     shapes |= {name: value.shape for name, value in initializers(model).items()}
-    return {n.name: _multiplications(n, shapes) for n in graph.node if n.name in nodes}
+    return {n.name: _multiplications(n, shapes) for n in model.graph.node if n.name in nodes}
 
 
 def _multiplications(node: NodeProto, shapes: Mapping[str, Sequence[int]]) -> int:

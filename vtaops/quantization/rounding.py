@@ -66,18 +66,15 @@ def _results_first(node: NodeProto, weight: Array) -> Array:
 
 def learnable(model: ModelProto, constants: Mapping[str, Array]) -> list[NodeProto]:
     """Return the layers whose weights can be rounded on calibration data."""
-    return [node for node in model.graph.node if _suits(node, constants)]
+    products = correctable(model, constants)
+    return [node for node in products if _suits(node, constants[node.input[1]])]
 
 
-def _suits(node: NodeProto, constants: Mapping[str, Array]) -> bool:
-    if node.op_type not in ("Conv", "Gemm") or node.input[1] not in constants:
-        return False
-    attrs, weight = attributes(node), constants[node.input[1]]
+def _suits(node: NodeProto, weight: Array) -> bool:
     if node.op_type == "Gemm":
-        plain = not attrs.get("transA", 0) and attrs.get("alpha", 1.0) == 1.0
-        return plain and _results_first(node, weight).shape[1] <= MOST_TAPS
-    automatic = attrs.get("auto_pad", b"NOTSET") not in (b"NOTSET", "NOTSET")
-    return weight.ndim == 4 and weight[0].size <= MOST_TAPS and not automatic
+        return bool(_results_first(node, weight).shape[1] <= MOST_TAPS)
+    automatic = attributes(node).get("auto_pad", b"NOTSET") not in (b"NOTSET", "NOTSET")
+    return bool(weight.ndim == 4 and weight[0].size <= MOST_TAPS and not automatic)
 
 
 def correct_biases(
@@ -115,12 +112,10 @@ def correct_biases(
 
 
 def correctable(model: ModelProto, weights: Mapping[str, object]) -> list[NodeProto]:
-    """Return the convolutions and plain dense layers by weights of these names."""
+    """Return the convolutions and dense layers, of data as they stand, by weights of these names.
+
+    `prepare` has left constant weights and biases no factors.
+    """
     nodes = [node for node in model.graph.node if node.op_type in ("Conv", "Gemm")]
-    return [node for node in nodes if node.input[1] in weights and _is_plain(node)]
-
-
-def _is_plain(node: NodeProto) -> bool:
-    """Return whether a product is of its data as they stand, and its bias counts once."""
-    attrs = attributes(node)
-    return not attrs.get("transA", 0) and attrs.get("alpha", 1.0) == attrs.get("beta", 1.0) == 1.0
+    plain = (node for node in nodes if not attributes(node).get("transA", 0))
+    return [node for node in plain if node.input[1] in weights]

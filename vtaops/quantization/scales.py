@@ -132,24 +132,13 @@ def only_moved(model: ModelProto) -> dict[str, set[str]]:
 def _groups(model: ModelProto, names: set[str]) -> dict[str, str]:
     ties = DisjointSets[str]()
     for node in model.graph.node:
-        first, *others = _tied(node) or [""]
-        if first not in names:  # a concatenation that stays float
-            continue
-        for name in names.intersection(others):
-            ties.join(first, name)
+        tied = [node.input[0], *node.output] if node.op_type in MOVES else [""]
+        if node.op_type == "Concat":
+            tied = [*node.output, *node.input]
+        if tied[0] in names:  # as those of concatenations that stay float are not
+            for name in names.intersection(tied):
+                ties.join(tied[0], name)
     return {name: ties.root(name) for name in names}
-
-
-def _tied(node: NodeProto) -> list[str]:
-    """Return the tensors of a node that share a grid; none if it computes."""
-    if node.op_type in MOVES:
-        return [node.input[0], *node.output]
-    return [*node.output, *node.input] if node.op_type == "Concat" else []
-
-
-def free_grids(ranges: dict[str, Range], *, zero_points: bool) -> dict[str, Grid]:
-    """Return the smallest grid that covers each range."""
-    return {name: _covering(reach, zero_points) for name, reach in ranges.items()}
 
 
 def power_of_two_grids(
@@ -166,8 +155,7 @@ def power_of_two_grids(
     its scale are also tried; they saturate the rarest values.
     """
     candidates = {
-        group: _powers(ranges[group], zero_points=zero_points)
-        for group in set(map(groups.__getitem__, ranges))
+        groups[name]: _powers(reach, zero_points=zero_points) for name, reach in ranges.items()
     }
     totals: dict[str, Array | float] = defaultdict(float)
     entering = saturated(model)
@@ -302,13 +290,7 @@ def _are_added(group: set[str], node: NodeProto, tensors: Connections) -> bool:
     """Return whether an addition alone reads tensors on one grid, and continues no sums."""
     read = {r.output[0] for name in group for r in tensors.readers.get(name, ())} - group
     alone = read == {*node.output} and group.isdisjoint(tensors.outputs)
-    return alone and not _continues(node, tensors)
-
-
-def _continues(node: NodeProto, tensors: Connections) -> bool:
-    """Return whether an addition continues the sums of a convolution."""
-    writers = (tensors.writers.get(name) for name in node.input if tensors.only_reader(name))
-    return any(writer is not None and writer.op_type == "Conv" for writer in writers)
+    return alone and not any(tensors.chain(name, "Conv") for name in node.input)
 
 
 def power_of_two_weight_scale(weight: Array, least: float = 0.0) -> float:
@@ -331,28 +313,30 @@ def power_of_two_weight_scale(weight: Array, least: float = 0.0) -> float:
     return scale
 
 
-def _covering(found: Range, zero_points: bool) -> Grid:
+def covering_grid(found: Range, zero_points: bool) -> Grid:
+    """Return the smallest grid that covers a range."""
     low, high = found
     if high - low < 1e-12:  # all zeros: any scale is exact
         low, high = -1.0, 1.0
     if not zero_points:
         return Grid(max(-low, high) / 127)
     scale = (high - low) / 255
-    return Grid(scale, int(np.clip(np.rint(-128 - low / scale), -128, 127)), symmetric=False)
+    return Grid(scale, _zero_point(-128 - low / scale), symmetric=False)
 
 
 def _powers(found: Range, *, zero_points: bool) -> list[Grid]:
     """Return the power-of-two grid that covers a range, and those with half and a quarter scale."""
     low, high = found
-    covering = 2.0 ** np.ceil(np.log2(_covering(found, zero_points).scale))
-    grids = []
-    for scale in (covering, covering / 2, covering / 4):
-        if zero_points:
-            zero = -128 if low == 0 else int(np.clip(np.rint(-(low + high) / 2 / scale), -128, 127))
-            grids.append(Grid(scale, zero, symmetric=False))
-        else:
-            grids.append(Grid(scale))
-    return grids
+    covering = 2.0 ** np.ceil(np.log2(covering_grid(found, zero_points).scale))
+    scales = [covering, covering / 2, covering / 4]
+    if not zero_points:
+        return [*map(Grid, scales)]
+    zeros = (-128 if low == 0 else _zero_point(-(low + high) / 2 / scale) for scale in scales)
+    return [Grid(*both, symmetric=False) for both in zip(scales, zeros, strict=True)]
+
+
+def _zero_point(value: float) -> int:
+    return int(np.clip(np.rint(value), -128, 127))
 
 
 def constant_operands(node: NodeProto) -> Sequence[int]:
