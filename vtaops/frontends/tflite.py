@@ -358,11 +358,16 @@ def _is_rank_4(call: _Call) -> bool:
 
 
 def _follows(call: _Call) -> bool:
-    """Return whether an operand is an image, and all others can be read as images."""
+    """Return whether an operand is an image, and all others can be read as images.
+
+    One that has a number for each channel of another makes that one an image.
+    """
     computed = [n for n in call.operator.inputs if n >= 0 and call.reader.tensor(n).data is None]
-    ranks = {len(call.reader.tensor(number).shape) for number in computed}
-    images = any(True in call.reader.forms[number] for number in computed)
-    images = images or call.operator.kind == "PRELU"  # slopes of channels are tables for images
+    shapes = {call.reader.tensor(number).shape for number in computed}
+    ranks, sizes = {*map(len, shapes)}, {shape[1:3] for shape in shapes}
+    images = call.operator.kind == "PRELU"  # whose slopes of channels are tables for images
+    images = images or (1, 1) in sizes != {(1, 1)}
+    images = images or any(True in call.reader.forms[number] for number in computed)
     return images and {4} <= ranks <= {0, 4}
 
 
