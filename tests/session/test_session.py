@@ -352,6 +352,32 @@ def test_programs_leave_a_full_device_by_need():
         assert 0 < len(residents) < 10
 
 
+def test_an_interrupted_write_leaves_no_weights_that_count_as_written():
+    """The caller also changes its own array between two runs."""
+    from vtaops.runtime.fsim import Fsim
+
+    class Interrupted(Fsim):
+        now = False
+
+        def write(self, buffer, data):
+            super().write(buffer, data)
+            if self.now and np.asarray(data).nbytes >= w.nbytes:
+                raise KeyboardInterrupt
+
+    x, w = np.ones((1, 64), np.int8), np.ones((64, 64), np.int8)
+    with Session(Interrupted("pynq")) as session:
+        device = session.device
+        assert (session.gemm(x, w, shift=0) == 64).all()
+        w[:] = 0
+        assert (session.gemm(x, w, shift=0) == 0).all()
+        device.now = True
+        with pytest.raises(KeyboardInterrupt):
+            session.gemm(x, w + 1, shift=0)
+        device.now = False
+        for value in (0, 1):
+            assert (session.gemm(x, w + value, shift=0) == 64 * value).all()
+
+
 def test_a_session_may_search_for_tilings():
     """It takes no more cycles; what the device can do holds for the search too."""
     x, op = int8(40), Gemm(m=4, n=24, k=6)

@@ -296,12 +296,7 @@ class LoadedProgram(Closing):
             self._place()
         try:
             for buffer, image in given:
-                last = self._parameters.get(buffer.name)
-                if last is not None and np.array_equal(image, last):
-                    continue  # most runs have the parameters of the run before
-                self.device.write(self._buffers[buffer.name], image)
-                if buffer.role is Role.PARAMETER:
-                    self._parameters[buffer.name] = image.copy()
+                self._write(buffer, image)
             self._launch(timeout, held)
             return [self.device.read(self._buffers[b.name], b.nbytes) for b in outputs]
         except DeviceError:
@@ -310,12 +305,15 @@ class LoadedProgram(Closing):
 
     def _write(self, buffer: Buffer, image: Array) -> None:
         """Write an argument; of a parameter only what the device does not have."""
-        name, constant = buffer.name, buffer.role is Role.PARAMETER
-        there = self._parameters.pop(name, None)
-        if there is None or not np.array_equal(image, there):
-            self.device.write(self._buffers[name], image)
-        if constant:
-            self._parameters[name] = image
+        device_buffer = self._buffers[buffer.name]
+        if buffer.role is not Role.PARAMETER:
+            self.device.write(device_buffer, image)
+            return
+        last = self._parameters.pop(buffer.name, None)  # unknown while it is written
+        if last is None or not np.array_equal(image, last):
+            self.device.write(device_buffer, image)
+            last = image.copy()
+        self._parameters[buffer.name] = last
 
     def close(self) -> None:
         """Free the device memory; calling it again does nothing."""
