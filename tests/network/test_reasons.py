@@ -5,6 +5,7 @@ import ast
 import house
 
 from vtaops.base.reasons import HINTS
+from vtaops.network.lower import _LOWERINGS
 
 _RAISERS = {"NotOnVta": 0, "Reason": 0, "NotTranslated": 1}
 """Which argument is the code."""
@@ -20,3 +21,7 @@ def test_codes_are_those_that_have_hints():
                 codes = [a for a in node.args[place : place + 1] if isinstance(a, ast.Constant)]
                 found |= {code.value for code in codes}
     assert found == HINTS.keys()
+
+
+def test_what_vta_lowers_has_a_pattern_that_places_its_tensors():
+    assert all(operator.pattern for operator in _LOWERINGS)

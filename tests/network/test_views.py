@@ -20,7 +20,7 @@ from vtaops.graph import (
     Transpose,
     TransposedConvolution,
 )
-from vtaops.network.storage import storages
+from vtaops.network.readers import storages
 
 CONFIGS = ["pynq", "pynq_ext", "fsim", "tiny"]
 

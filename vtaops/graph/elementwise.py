@@ -17,6 +17,7 @@ from vtaops.graph.operator import (
     MAX_FACTOR,
     GraphOperator,
     Pair,
+    Pattern,
     Requantized,
     Shape,
     Tensors,
@@ -41,6 +42,7 @@ FAR = 1 << 14
 class Pairwise(Requantized):
     """Base class of functions of two tensors, with one scale for all channels."""
 
+    pattern = Pattern.ELEMENTWISE
     channels_axis = None
     arity = 2
 
@@ -195,8 +197,10 @@ class Extremum(GraphOperator):
         ``"maximum"`` or ``"minimum"``.
     """
 
-    function: ExtremumFunction = "maximum"
+    pattern = Pattern.ELEMENTWISE
     arity = 2
+
+    function: ExtremumFunction = "maximum"
 
     def __post_init__(self) -> None:
         functions = get_args(ExtremumFunction)
@@ -220,6 +224,8 @@ class Extremum(GraphOperator):
 class Requantize(Requantized):
     """``y = requantize(x - x.zero_point)``: a change of scale, a clip, or a standalone ReLU."""
 
+    pattern = Pattern.ELEMENTWISE
+
     requantization: Requantization = field(default_factory=Requantization)
 
     def infer(self, data: Tensor) -> Tensor:
@@ -242,6 +248,8 @@ class LookupTable(GraphOperator):
     function : str
         Display name of the function.
     """
+
+    pattern = Pattern.ELEMENTWISE
 
     table: npt.NDArray[np.int8]
     zero_point: int = 0

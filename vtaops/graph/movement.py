@@ -15,6 +15,7 @@ from vtaops.base.window import Window
 from vtaops.graph.operator import (
     GraphOperator,
     Pair,
+    Pattern,
     Shape,
     Tensors,
     axis_of,
@@ -28,6 +29,8 @@ from vtaops.graph.tensor import DTYPES, Tensor
 @graph_operator
 class Concat(GraphOperator):
     """Concatenate tensors of one scale and zero point along `axis`."""
+
+    pattern = Pattern.MOVEMENT
 
     axis: int = 1
     arity = None
@@ -57,6 +60,8 @@ class Concat(GraphOperator):
 class Upsample(GraphOperator):
     """Nearest-neighbour upsampling: repeat every pixel `factors` (height, width) times."""
 
+    pattern = Pattern.WINDOWS
+
     factors: Pair = (2, 2)
     takes = DTYPES
 
@@ -79,6 +84,8 @@ class Pad(GraphOperator):
     mode : "constant", "edge" or "reflect"
         What they hold: 0.0, the nearest pixel, or the image mirrored at its outermost pixels.
     """
+
+    pattern = Pattern.WINDOWS
 
     padding: Sides
     mode: Literal["constant", "edge", "reflect"] = "constant"
@@ -113,6 +120,8 @@ class Pad(GraphOperator):
 class Slice(GraphOperator):
     """``x[..., start:stop:step, ...]`` on one axis; a split is several slices."""
 
+    pattern = Pattern.MOVEMENT
+
     axis: int
     start: int
     stop: int
@@ -141,6 +150,8 @@ class Slice(GraphOperator):
 class Reshape(GraphOperator):
     """Reshape in C order."""
 
+    pattern = Pattern.MOVEMENT
+
     shape: Shape
     takes = DTYPES
 
@@ -157,6 +168,8 @@ class Reshape(GraphOperator):
 class Transpose(GraphOperator):
     """Permute the axes, as ``numpy.transpose``."""
 
+    pattern = Pattern.MOVEMENT
+
     axes: Shape
     takes = DTYPES
 
@@ -172,6 +185,8 @@ class Transpose(GraphOperator):
 @graph_operator
 class Expand(GraphOperator):
     """Repeat axes of one element, as ``numpy.broadcast_to``."""
+
+    pattern = Pattern.MOVEMENT
 
     shape: Shape
     takes = DTYPES

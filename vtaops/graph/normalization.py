@@ -25,7 +25,7 @@ from vtaops.base.row_norm import (
 )
 from vtaops.base.shapes import Array
 from vtaops.graph.floats import LayerNorm
-from vtaops.graph.operator import GraphOperator, Tensors, axis_of, graph_operator
+from vtaops.graph.operator import GraphOperator, Pattern, Tensors, axis_of, graph_operator
 from vtaops.graph.requantization import Requantization, integers
 from vtaops.graph.tensor import Tensor
 
@@ -65,6 +65,8 @@ class RowNorm(GraphOperator):
     center : int, optional
         What takes the place of the mean: the zero point of the input, for an RMS norm.
     """
+
+    pattern = Pattern.ROWS
 
     weight: npt.NDArray[np.int32]
     bias: npt.NDArray[np.int32]
@@ -151,6 +153,7 @@ class RowSoftmax(GraphOperator):
         4 times its steps are added. All of a row counts equally where nothing does.
     """
 
+    pattern = Pattern.ROWS
     arity = None
     tables: npt.NDArray[np.int8]
     requantization: Requantization = field(default_factory=Requantization)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
@@ -59,6 +60,28 @@ def graph_operator(cls: type[T]) -> type[T]:
     return checked_init(dataclass(frozen=True, eq=False, repr=False)(cls))
 
 
+class Pattern(Enum):
+    """Of which elements of its inputs an operator computes an element of its result.
+
+    It decides how VTA's images hold the tensors.
+    """
+
+    ELEMENTWISE = auto()
+    """Those at the same place, with parameters by channel at most."""
+
+    WINDOWS = auto()
+    """Windows of pixels of images."""
+
+    ROWS = auto()
+    """A row, which is along the last axis."""
+
+    PRODUCT = auto()
+    """A row, and a column of a matrix."""
+
+    MOVEMENT = auto()
+    """One, wherever it is: nothing is computed."""
+
+
 class GraphOperator(ReprMixin):
     """Base class: a frozen dataclass of parameters and weights."""
 
@@ -69,6 +92,9 @@ class GraphOperator(ReprMixin):
 
     takes: tuple[str, ...] = ("int8",)
     """Dtypes of the inputs."""
+
+    pattern: ClassVar[Pattern | None] = None
+    """None: VTA has no such operator."""
 
     named = ""
     """Name where it is not that of the class: importers' operators keep theirs."""

@@ -35,6 +35,7 @@ from vtaops.graph.movement import (
 )
 from vtaops.graph.normalization import RowNorm, RowSoftmax
 from vtaops.graph.operator import GraphOperator
+from vtaops.graph.operator import Pattern as Pattern
 from vtaops.graph.operator import Requantized as Requantized
 from vtaops.graph.pooling import AveragePool, MaxPool
 from vtaops.graph.weighted import (

@@ -17,6 +17,7 @@ from vtaops.base.window import Window
 from vtaops.graph.operator import (
     GraphOperator,
     Pair,
+    Pattern,
     Requantized,
     Tensors,
     check_accumulator,
@@ -50,6 +51,8 @@ class MaxPool(GraphOperator):
     dilation : (int, int)
         (height, width).
     """
+
+    pattern = Pattern.WINDOWS
 
     kernel: Pair
     strides: Pair
@@ -93,6 +96,8 @@ class AveragePool(Requantized):
     dilation : (int, int)
         (height, width).
     """
+
+    pattern = Pattern.WINDOWS
 
     kernel: Pair | None = None
     strides: Pair = (1, 1)

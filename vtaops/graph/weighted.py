@@ -16,6 +16,7 @@ from vtaops.base.shapes import Array, Sides
 from vtaops.base.window import Window
 from vtaops.graph.operator import (
     Pair,
+    Pattern,
     Requantized,
     Shape,
     Tensors,
@@ -123,6 +124,8 @@ class Convolution(Weighted):
         that of the sums. Hardware with scales has two of its digits.
     """
 
+    pattern = Pattern.WINDOWS
+
     strides: Pair = (1, 1)
     padding: Sides = (0, 0, 0, 0)
     dilation: Pair = (1, 1)
@@ -198,6 +201,8 @@ class TransposedConvolution(Weighted):
         Groups of channels.
     """
 
+    pattern = Pattern.WINDOWS
+
     strides: Pair = (1, 1)
     padding: Sides = (0, 0, 0, 0)
     output_padding: Pair = (0, 0)
@@ -255,6 +260,8 @@ class Dense(Weighted):
         As for `Convolution`, with N channels.
     """
 
+    pattern = Pattern.PRODUCT
+
     rank = 2
     channels_axis = -1
 
@@ -285,6 +292,8 @@ class Matmul(Requantized):
     requantization : Requantization
         Maps sums to results; one for all channels.
     """
+
+    pattern = Pattern.PRODUCT
 
     requantization: Requantization = field(default_factory=Requantization)
     channels_axis = None

@@ -14,7 +14,7 @@ from math import prod
 from vtaops.graph import Graph, GraphOperator, Node, Tensor
 from vtaops.graph import operators as ops
 from vtaops.network.lower import is_apart, reason_for_host
-from vtaops.network.storage import by_channel
+from vtaops.network.propagation import by_channel
 from vtaops.network.target import Target
 
 MOST_SEQUENCES = 16

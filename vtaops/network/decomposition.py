@@ -22,12 +22,11 @@ from vtaops.base.exact import convolve
 from vtaops.base.shapes import Array, ceil_div
 from vtaops.graph import Graph, Node, Requantization, Tensor
 from vtaops.graph import operators as ops
-from vtaops.graph.operators import GraphOperator
+from vtaops.graph.operators import GraphOperator, Pattern
 from vtaops.graph.weighted import spread
 from vtaops.network.lower import ON_HOST, reason_for_host
 from vtaops.network.lower_sums import ungrouped
 from vtaops.network.slopes import nearest_factors
-from vtaops.network.storage import PIXELWISE, POINTWISE
 from vtaops.network.target import Target
 
 Steps = tuple[tuple[GraphOperator, Sequence[int]], ...]
@@ -180,7 +179,7 @@ def _convolution(node: Node, graph: Graph, target: Target) -> Steps | None:
 def _expanded(node: Node, graph: Graph, target: Target) -> Steps | None:
     (data,), (result,) = node.inputs, node.outputs
     readers = graph.consumers(result)
-    if not any(isinstance(reader.op, PIXELWISE | POINTWISE) for reader in readers):
+    if not any(reader.op.pattern in (Pattern.WINDOWS, Pattern.ELEMENTWISE) for reader in readers):
         return None
     return _repeated_pixels(data, result.shape, graph)
 

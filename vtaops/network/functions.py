@@ -15,7 +15,8 @@ import numpy as np
 from vtaops.base.shapes import Array
 from vtaops.graph import Graph, Node, Tensor
 from vtaops.graph import operators as ops
-from vtaops.network.storage import POINTWISE, by_channel
+from vtaops.graph.operators import Pattern
+from vtaops.network.propagation import by_channel
 
 _INT8 = np.arange(-128, 128, dtype=np.int8).reshape(1, -1)
 
@@ -43,7 +44,7 @@ def _roots(graph: Graph) -> dict[str, Tensor]:
     roots: dict[str, Tensor] = {}
     for node in graph.nodes:
         alike = len({tensor.shape for tensor in node.inputs}) == 1
-        if alike and isinstance(node.op, POINTWISE) and not by_channel(node.op):
+        if alike and node.op.pattern is Pattern.ELEMENTWISE and not by_channel(node.op):
             found = {id(t): t for t in (roots.get(t.name, t) for t in node.inputs)}
             if len(found) == 1:
                 (roots[node.name],) = found.values()

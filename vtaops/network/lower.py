@@ -49,8 +49,9 @@ from vtaops.network.matrices import (
 )
 from vtaops.network.places import Lanes, TensorPlace, Use
 from vtaops.network.products import lower_matmul
+from vtaops.network.propagation import flattens, joins_pixels, makes, turns
+from vtaops.network.readers import storages
 from vtaops.network.region import LoweredRegion, all_but, zero_weights
-from vtaops.network.storage import flattens, joins_pixels, makes, storages, turns
 from vtaops.network.target import NotOnVta, Target
 from vtaops.ops import Conv2dTranspose, Elementwise, MaxPool2d
 from vtaops.ops.elementwise import Function

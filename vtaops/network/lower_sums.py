@@ -23,8 +23,9 @@ from vtaops.network.digits import in_digits
 from vtaops.network.epilogue import LARGEST_WEIGHT, Sum, SumEpilogue, right_shift
 from vtaops.network.im2col import im2col
 from vtaops.network.places import Lanes, TensorPlace, Use, on_lanes, packed_lanes
+from vtaops.network.propagation import mixes_heads
 from vtaops.network.region import LoweredRegion, padding_of, zero_weights
-from vtaops.network.storage import Storage, mixes_heads
+from vtaops.network.storage import Storage
 from vtaops.network.target import NotOnVta
 from vtaops.ops import AvgPool2d, Conv2d, Conv2dTranspose, Gemm
 from vtaops.ops.constants import digits

@@ -14,8 +14,8 @@ from vtaops.model import NodePlacement
 from vtaops.network.legalize import LegalGraph
 from vtaops.network.lower import is_apart, lower_region, reason_for_host
 from vtaops.network.products import LoweredProducts, lower_products
+from vtaops.network.readers import storages
 from vtaops.network.region import LoweredRegion, is_free
-from vtaops.network.storage import storages
 from vtaops.network.target import NotOnVta, Target
 from vtaops.schedule import default_tiling
 

@@ -17,7 +17,7 @@ import numpy as np
 from vtaops.base.shapes import Array, Sides, ceil_div
 from vtaops.graph import Graph, Node, Tensor
 from vtaops.graph import operators as ops
-from vtaops.graph.operators import GraphOperator
+from vtaops.graph.operators import GraphOperator, Pattern
 from vtaops.network.places import (
     NO_SIDES,
     Lanes,
@@ -27,17 +27,15 @@ from vtaops.network.places import (
     Use,
     packed_lanes,
 )
-from vtaops.network.storage import ROWS, Image, Storage, joins_pixels, storages
+from vtaops.network.propagation import joins_pixels
+from vtaops.network.readers import storages
+from vtaops.network.storage import Image, Storage
 from vtaops.network.target import NotOnVta, Target
 from vtaops.ops import Conv2d, Elementwise, Operator
 from vtaops.program import Role
 
 MAX_WEIGHTS = 1 << 28
 """Maximum bytes of weights made by the compiler, to move channels or for zeros between groups."""
-
-
-_OWN_PLACE = ops.Matmul | ROWS
-"""Operators whose results lie in no part of another image."""
 
 
 class LoweredRegion:
@@ -220,7 +218,7 @@ class LoweredRegion:
             parts[node.name] = []
             for position, tensor in enumerate(node.inputs):
                 maker, name = makers.get(tensor.name), tensor.name
-                moved = maker is None or is_free(maker.op) or isinstance(maker.op, _OWN_PLACE)
+                moved = maker is None or _has_own_place(maker.op)
                 if name in taken or (moved and maker not in joins):
                     name = _copy_name(node, position)
                 taken.add(name)
@@ -362,7 +360,12 @@ class LoweredRegion:
 
 def is_free(op: GraphOperator) -> bool:
     """Whether an operator moves no data on VTA: its result is another view of its input."""
-    return isinstance(op, ops.Concat | ops.Slice | ops.Reshape | ops.Transpose | ops.Expand)
+    return op.pattern is Pattern.MOVEMENT
+
+
+def _has_own_place(op: GraphOperator) -> bool:
+    """Return whether the result of an operator lies in no part of another image."""
+    return is_free(op) or op.pattern is Pattern.ROWS or isinstance(op, ops.Matmul)
 
 
 def padding_of(tensor: Tensor, padding: Sides) -> tuple[Sides, Sides]:

@@ -13,8 +13,9 @@ import numpy as np
 
 from vtaops.graph import Constant, Graph, GraphOperator, Node, Tensor, Transpose
 from vtaops.graph import operators as ops
+from vtaops.graph.operators import Pattern
 from vtaops.network.lower import reason_for_host
-from vtaops.network.storage import POINTWISE, by_channel
+from vtaops.network.propagation import by_channel
 from vtaops.network.target import Target
 
 Axes = tuple[int, ...]
@@ -32,8 +33,8 @@ def transposes_last(graph: Graph, target: Target) -> Graph:
 
 def _moves(node: Node, graph: Graph, target: Target) -> bool:
     readers = graph.consumers(node.outputs[0])
-    behind = any(isinstance(reader.op, POINTWISE | ops.Slice) for reader in readers)
-    return behind and reason_for_host(node, graph, target) is not None
+    behind = (isinstance(r.op, ops.Slice) or r.op.pattern is Pattern.ELEMENTWISE for r in readers)
+    return any(behind) and reason_for_host(node, graph, target) is not None
 
 
 class _Walk:
@@ -104,5 +105,5 @@ def _before(node: Node, axes: Sequence[int]) -> GraphOperator | None:
     op, shapes = node.op, {tensor.shape for tensor in node.inputs}
     if isinstance(op, ops.Slice | ops.Concat):
         return replace(op, axis=axes[op.axis % len(axes)])
-    alike = len(shapes) == 1 and isinstance(op, POINTWISE) and not by_channel(op)
+    alike = len(shapes) == 1 and op.pattern is Pattern.ELEMENTWISE and not by_channel(op)
     return op if alike else None
