@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from vtaops.graph import (
+    Add,
     AveragePool,
+    Concat,
     Convolution,
     Dense,
     Dequantize,
@@ -24,7 +26,9 @@ from vtaops.graph import (
     Requantization,
     Requantize,
     Reshape,
+    Slice,
     Tensor,
+    Transpose,
     operators,
 )
 
@@ -176,6 +180,33 @@ def growing(length: int = 12, width: int = 8, *, read: bool = False) -> Graph:
     if read:
         graph.output(graph.add(Dequantize(), past, name="seen"))
     graph.carry({"past": "own"})
+    return graph
+
+
+def cache(length: int = 32, width: int = 16) -> Graph:
+    """Return a cache of keys, each written at its place, and the scores of a query with all."""
+    graph = Graph("cache")
+    past = graph.input("past", (1, 1, length, width))
+    key, query = (graph.input(name, (1, 1, 1, width)) for name in ("key", "query"))
+    place = graph.input("place", (1, 1, length, 1))
+    present = graph.add(Add(), past, graph.add(Matmul(), place, key), name="present")
+    turned = graph.add(Transpose((0, 1, 3, 2)), present)
+    scores = graph.add(Matmul(Requantization.from_ratio(1 / 256)), query, turned, name="scores")
+    graph.output(scores, present)
+    graph.carry({"past": "present"})
+    return graph
+
+
+def window() -> Graph:
+    """Return the sum of three images that come one after the other."""
+    graph = Graph("window")
+    past, new = graph.input("past", (1, 32, 4, 4), zero_point=5), graph.input("new", (1, 16, 4, 4))
+    own = graph.add(Requantize(Requantization(1, 0, zero_point=5)), new)
+    joined = graph.add(Concat(1), past, own)
+    first, second, third = (graph.add(Slice(1, n, n + 16), joined) for n in (0, 16, 32))
+    total = graph.add(Add(), graph.add(Add(), first, second), third, name="total")
+    graph.output(total, graph.add(Slice(1, 16, 48), joined, name="present"))
+    graph.carry({"past": "present"})
     return graph
 
 

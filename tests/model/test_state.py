@@ -10,51 +10,14 @@ from typer.testing import CliRunner
 
 import vtaops
 from trials import c_bundles
-from trials.networks import growing
+from trials.networks import cache, growing, window
 from trials.onnx_models import Builder
 from vtaops.cli import app
 from vtaops.errors import ArgumentError, DeviceError, ShapeError
-from vtaops.graph import (
-    Add,
-    Concat,
-    Graph,
-    Matmul,
-    Requantization,
-    Requantize,
-    Slice,
-    Transpose,
-)
 from vtaops.graph.executor import evaluate_runs
 from vtaops.runtime.arguments import as_tuple
 
 BOARD = (sys.executable, "-m", "vtaops.board", "virtual", "--programmed", "--port", "0")
-
-
-def cache(length=32, width=16):
-    """Keys in a cache, each written at its place, and the scores of a query with all of them."""
-    graph = Graph("cache")
-    past = graph.input("past", (1, 1, length, width))
-    key, query = (graph.input(name, (1, 1, 1, width)) for name in ("key", "query"))
-    place = graph.input("place", (1, 1, length, 1))
-    present = graph.add(Add(), past, graph.add(Matmul(), place, key), name="present")
-    turned = graph.add(Transpose((0, 1, 3, 2)), present)
-    scores = graph.add(Matmul(Requantization.from_ratio(1 / 256)), query, turned, name="scores")
-    graph.output(scores, present)
-    graph.carry({"past": "present"})
-    return graph
-
-
-def window():
-    """The sum of three images that come one after the other."""
-    graph = Graph("window")
-    past, new = graph.input("past", (1, 32, 4, 4), zero_point=5), graph.input("new", (1, 16, 4, 4))
-    own = graph.add(Requantize(Requantization(1, 0, zero_point=5)), new)
-    joined = graph.add(Concat(1), past, own)
-    first, second, third = (graph.add(Slice(1, n, n + 16), joined) for n in (0, 16, 32))
-    total = graph.add(Add(), graph.add(Add(), first, second), third, name="total")
-    graph.output(total, graph.add(Slice(1, 16, 48), joined, name="present"))
-    graph.carry({"past": "present"})
-    return graph
 
 
 def drawn(model, runs, seed=0):

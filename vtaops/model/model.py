@@ -159,7 +159,8 @@ class Model:
         ConfigError
             If the device has another configuration.
         DeviceError
-            If the device fails; the next run reloads lost programs.
+            If the device fails; the next run reloads lost programs. If the device lost the state,
+            or a run was interrupted while it wrote its rows: reset it.
         """
         if state and session:
             raise ArgumentError("a state and a session are given; the state has a session")

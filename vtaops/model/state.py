@@ -167,6 +167,8 @@ class State:
         self._memory: dict[str, list[DeviceBuffer]] = {}
         self._images: dict[str, npt.NDArray[np.uint8]] = {}
         """What the memory of state that grows holds."""
+        self._runs = 0  # that were completed: the images of a tensor take turns
+        self._is_whole = True
 
     @property
     def on_device(self) -> tuple[str, ...]:
@@ -179,11 +181,13 @@ class State:
         Raises
         ------
         DeviceError
-            If the device has lost it.
+            If the device has lost it, or was interrupted while it was written.
         """
         with self.lock:
+            self._require_whole()
             found = self._first | self._values
-            for name, (past, *_) in self._memory.items():
+            for name in self._memory:
+                past, *_ = self._of(name)
                 image = self.residents.device.read(past, past.nbytes)
                 found[name] = image[self._kept[name].addresses].view(found[name].dtype)
             return found
@@ -191,11 +195,12 @@ class State:
     def reset(self) -> None:
         """Begin again, with the first values; memory of the device is free until the next run."""
         with self.lock:
-            for memory in chain.from_iterable(self._memory.values()):
-                with suppress(DeviceError):  # the device may have lost it
-                    self.residents.device.free(memory)
+            memory = [*chain.from_iterable(self._memory.values())]
             self._values, self._memory, self._images = {}, {}, {}
-            self.place = self._first_place
+            self.place, self._runs, self._is_whole = self._first_place, 0, True
+            for buffer in memory:
+                with suppress(DeviceError):  # the device may have lost it
+                    self.residents.device.free(buffer)
 
     def on_host(self) -> dict[str, Array]:
         """Return the values that the host holds, by the names of the inputs.
@@ -204,12 +209,19 @@ class State:
         ------
         ArgumentError
             If there is no room for the rows of another run.
+        DeviceError
+            If a run was interrupted while it wrote its rows.
         """
+        self._require_whole()
         for past in self._pairs:
             if self._graph.row_axis(past) is not None:
                 self._graph.rows(past, self.place)
         found = self._first | self._values
         return {name: array for name, array in found.items() if name not in self._kept}
+
+    def _require_whole(self) -> None:
+        if not self._is_whole:
+            raise DeviceError("a run was interrupted while the state was written; reset it")
 
     def held(self, region: Region) -> dict[str, DeviceBuffer]:
         """Return the memory of a launch that is state, by buffer name."""
@@ -222,30 +234,36 @@ class State:
         return found
 
     def _of(self, past: str) -> list[DeviceBuffer]:
-        """Return the images of a tensor, which are made for the first run."""
+        """Return the images of a tensor, first that which the next run reads.
+
+        They are made for the first run.
+        """
         if past not in self._memory:
             kept, device = self._kept[past], self.residents.device
             image = kept.image.copy()
             image[kept.addresses] = self._first[past].view(np.uint8)
-            self._memory[past] = [device.alloc(image.nbytes) for _ in range(1 if kept.grows else 2)]
-            device.write(self._memory[past][0], image)
-            self._images[past] = image
-        return self._memory[past]
+            made = [device.alloc(image.nbytes) for _ in range(1 if kept.grows else 2)]
+            device.write(made[0], image)
+            self._images[past], self._memory[past] = image, made
+        memory = self._memory[past]
+        turn = self._runs % len(memory)
+        return memory[turn:] + memory[:turn]
 
     def keep(self, values: Mapping[str, Array]) -> None:
         """Take the tensors of a run over into the next one."""
         graph, place = self._graph, self.place
-        self._values = {
+        host = {
             name: carried(graph, name, before, values, place)
             for name, before in self.on_host().items()
         }
-        for name, memory in self._memory.items():
-            memory.reverse()
+        self._is_whole = False
+        for name, (memory, *_) in self._memory.items():
             if self._kept[name].grows:
                 own = self._kept[name].addresses[graph.rows(name, place)].ravel()
                 self._images[name][own] = as_bytes(values[self._pairs[name]])
-                _write(self.residents.device, memory[0], self._images[name], np.sort(own))
-        self.place += graph.new_rows
+                _write(self.residents.device, memory, self._images[name], np.sort(own))
+        self._values, self.place, self._runs = host, place + graph.new_rows, self._runs + 1
+        self._is_whole = True
 
 
 def _write(

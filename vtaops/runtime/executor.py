@@ -152,11 +152,13 @@ class LoadedProgram(Closing):
         return buffer
 
     def _place(self) -> None:
+        self._free()  # what an interruption has left
         try:
             self._fill()
         except BaseException:
             self._free()
             raise
+        self._is_placed = True
 
     def _fill(self) -> None:
         program = self.program
@@ -281,7 +283,7 @@ class LoadedProgram(Closing):
             If the device fails, or `run` has not been called.
         """
         with self._turn:
-            if not self._allocated:
+            if not self._is_placed:
                 raise DeviceError("the program is not in the memory of the device; call run first")
             self._launch(timeout)
 
@@ -292,7 +294,7 @@ class LoadedProgram(Closing):
         held: Held,
         timeout: float,
     ) -> list[Bytes]:
-        if not self._allocated:
+        if not self._is_placed:
             self._place()
         try:
             for buffer, image in given:
@@ -322,10 +324,10 @@ class LoadedProgram(Closing):
             self._free()
 
     def _free(self) -> None:
-        for buffer in self._allocated:
+        self._is_placed = False
+        while self._allocated:
             with suppress(DeviceError):  # a failed device has already lost the buffer
-                self.device.free(buffer)
-        self._allocated.clear()
+                self.device.free(self._allocated.pop())
 
 
 def _check_images(program: Program, images: Mapping[str, Array]) -> None:
