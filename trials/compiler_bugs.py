@@ -27,7 +27,7 @@ import vtaops
 from trials.campaign import Campaign, Result, result
 from trials.random_graphs import random_graph, random_inputs, shuffled
 from vtaops import Program
-from vtaops.graph import Convolution, Graph, Requantization
+from vtaops.graph import Convolution, Graph, MaxPool, Requantization
 from vtaops.graph.executor import evaluate as evaluate_graph
 from vtaops.model import Model
 from vtaops.ops import Operator
@@ -141,12 +141,13 @@ GRAPHS = (
 
 
 def shuffled_network() -> Graph:
-    """Return a network whose result has its channels in other lanes."""
+    """Return a network with a result whose channels are in other lanes, which VTA reads too."""
     graph = Graph("shuffled")
     weights = np.random.default_rng(0).integers(-128, 128, (24, 24, 1, 1)).astype(np.int8)
     x = graph.input("x", (1, 24, 4, 5))
     x = graph.add(Convolution(weights, requantization=Requantization(1, 9)), x)
-    graph.output(shuffled(graph, x, 3))
+    result = shuffled(graph, x, 3)
+    graph.output(result, graph.add(MaxPool((2, 2), (1, 1)), result))
     return graph
 
 
