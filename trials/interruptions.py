@@ -13,7 +13,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -24,6 +24,7 @@ import vtaops
 from trials.boards import serving
 from trials.campaign import Campaign, Result
 from trials.networks import cache, growing, window
+from vtaops import HardwareConfig
 from vtaops.errors import DeviceError
 from vtaops.graph import Convolution, Graph, Requantization
 from vtaops.graph.executor import evaluate_runs
@@ -73,7 +74,7 @@ Call = Callable[[], bool]
 
 
 @contextmanager
-def operators(device: str, rng: random.Random) -> Iterator[Call]:
+def operators(device: str, config: str, rng: random.Random) -> Iterator[Call]:
     """Operators whose arguments are some of few."""
     numbers = np.random.default_rng(rng.randrange(1 << 30))
     described = (
@@ -85,7 +86,7 @@ def operators(device: str, rng: random.Random) -> Iterator[Call]:
     )
     choices = {op: [random_arguments(op, numbers) for _ in range(2)] for op in described}
     own = {op: random_arguments(op, numbers) for op in described}
-    with vtaops.Session(device, "pynq") as session:
+    with vtaops.Session(device, config) as session:
 
         def call() -> bool:
             op = rng.choice(described)
@@ -110,12 +111,14 @@ def two_parts() -> Graph:
 
 
 @contextmanager
-def network(device: str, rng: random.Random, build: Callable[[], Graph]) -> Iterator[Call]:
+def network(
+    device: str, config: str, rng: random.Random, build: Callable[[], Graph]
+) -> Iterator[Call]:
     """A network, whose results must be those of the completed runs since its state began.
 
     An interrupted run may be one of them, if it was at its end.
     """
-    model = vtaops.compile_model(build(), "pynq_ext", prove=False)
+    model = vtaops.compile_model(build(), config, prove=False)
     numbers = np.random.default_rng(rng.randrange(1 << 30))
     choices = [
         [numbers.integers(-90, 90, t.shape).astype(np.int8) for t in model.graph.arguments]
@@ -168,18 +171,13 @@ SUBJECTS = [
 def opened(subject: str, rng: random.Random) -> Iterator[Call]:
     """Return the calls of a subject."""
     what, _, device = subject.partition(" on ")
-
-    def calls(address: str) -> Any:
-        build = GRAPHS.get(what)
-        return network(address, rng, build) if build else operators(address, rng)
-
-    if device == "fsim":
-        with calls("fsim") as call:
-            yield call
-        return
-    config = vtaops.HardwareConfig.load("pynq_ext" if what in GRAPHS else "pynq")
-    with serving(config=config) as server, calls(server.address) as call:
-        yield call
+    config = rng.choice(("pynq", "pynq_ext"))
+    with ExitStack() as stack:
+        if device == "board":
+            device = stack.enter_context(serving(config=HardwareConfig.load(config))).address
+        graph = GRAPHS.get(what)
+        calls = network(device, config, rng, graph) if graph else operators(device, config, rng)
+        yield stack.enter_context(calls)
 
 
 PORTION = 40
