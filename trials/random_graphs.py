@@ -43,13 +43,14 @@ from vtaops.graph import (
     Transpose,
     TransposedConvolution,
     Upsample,
-    evaluate,
 )
+from vtaops.graph.executor import evaluate_runs
 from vtaops.machine.config import Extension
 from vtaops.model import Model
 from vtaops.model.artefact import dumps, loads
 from vtaops.network.functions import functions_as_tables
 from vtaops.runtime import Fsim
+from vtaops.runtime.arguments import as_tuple
 
 LARGEST = 4096
 """Scalars of an image: larger ones are not grown further."""
@@ -599,6 +600,25 @@ def random_graph(
     ).graph
 
 
+def with_state(graph: Graph, seed: int) -> Graph:
+    """Let inputs of a random network be what the run before made of a tensor like them.
+
+    All of it, or its first rows, which each run writes behind those of the runs before.
+    """
+    rng = random.Random(f"state {seed}")
+    made = [tensor for node in graph.nodes for tensor in node.outputs]
+    for past in [tensor for tensor in graph.inputs if tensor.dtype == "int8"]:
+        alike = [t for t in made if (t.shape, t.dtype) == (past.shape, past.dtype)]
+        scaling = Requantization(1, rng.randint(0, 2), past.zero_point)
+        source = rng.choice([*alike, past])
+        present = graph.add(Requantize(scaling), source, scale=past.scale)
+        if rng.random() < 0.4:
+            present = graph.add(Slice(rng.choice([2, 3]), 0, 1), present)
+        graph.output(present)
+        graph.carry({past.name: present.name})
+    return graph
+
+
 def random_inputs(graph: Graph, seed: int) -> list[np.ndarray]:
     """Return random arrays for the inputs of a graph: the full range of int8."""
     rng = np.random.default_rng(seed)
@@ -606,7 +626,7 @@ def random_inputs(graph: Graph, seed: int) -> list[np.ndarray]:
         rng.normal(0, 12, t.shape).astype(np.float32)
         if t.dtype == "float32"
         else rng.integers(-128, 128, t.shape).astype(np.int8)
-        for t in graph.inputs
+        for t in graph.arguments
     ]
 
 
@@ -614,25 +634,28 @@ def check(graph: Graph, seed: int, config: str | HardwareConfig, *, pinned: bool
     """Compile a network, compare what its file computes with the executor, and return it.
 
     Where plain hardware has the scales in its weights and factors, which the plan tells, the graph
-    is that of the model. With `pinned`, weights stay on the chip between three runs.
+    is that of the model. With `pinned`, weights stay on the chip between three runs; of a network
+    with state there are three, too.
     """
     model = vtaops.compile_model(graph, config, pin_weights=pinned)
     near = any(" but for " in row.reason for row in model.plan)
     meant, read = model.graph if near else graph, loads(dumps(model))
+    runs = [random_inputs(graph, seed + run) for run in range(3 if pinned or graph.state else 1)]
     with Fsim(model.config) as device, vtaops.Session(device) as session:
-        for run in range(3 if pinned else 1):
-            arrays = random_inputs(graph, seed + run)
-            found = read.run(*arrays, session=session)
-            found = found if isinstance(found, tuple) else (found,)
-            expected = evaluate(meant, *arrays)
+        for run, (arrays, expected) in enumerate(
+            zip(runs, evaluate_runs(meant, runs), strict=True)
+        ):
+            found = as_tuple(read.run(*arrays, session=session))
             assert len(found) == len(expected)
-            for tensor, a, b in zip(graph.outputs, found, expected, strict=True):
+            for tensor, a, b in zip(graph.results, found, expected, strict=True):
                 assert a.dtype == b.dtype
                 assert np.array_equal(a, b), (tensor.name, run)
     if model.config.has(Extension.TABLE):
         graph = functions_as_tables(graph)  # what a table holds is no operator of its own
-    parts = (row.name.split(":part")[0] for row in model.plan)
-    assert list(dict.fromkeys(parts)) == [node.name for node in graph.nodes]
+    rows = dict.fromkeys(row.name.split(":")[0] for row in model.plan)
+    assert list(rows) == [node.name for node in graph.nodes if node.name in rows]
+    gone = (node.op for node in graph.nodes if node.name not in rows)  # views before one that moves
+    assert all(isinstance(op, Reshape | Transpose) for op in gone)
     on_host = {
         name for stage in model.stages if not hasattr(stage, "program") for name in stage.nodes
     }
@@ -646,15 +669,18 @@ def trial(case: str) -> Result:
 
     With free scales the configuration has all extensions that its geometry allows, but none in
     ``digits``, where weights hold the scales; wide networks
-    have gates, PReLUs and moved pixels, too; of pinned ones weights stay on the chip.
+    have gates, PReLUs and moved pixels, too; of pinned ones weights stay on the chip; those with
+    state run three times.
     """
     row, seed = case.split("/")
     kind, name = row.split()
     config = HardwareConfig.load(name)
-    free = kind in ("free", "pinned")
+    free = kind in ("free", "pinned") or (kind == "state" and int(seed) % 2 == 1)
     if free:
         config = replace(config, extensions=tuple(Extension))
     graph = random_graph(int(seed), free=free or kind == "digits", wide=kind == "wide")
+    if kind == "state":
+        graph = with_state(graph, int(seed))
     counts = {"networks": 1, "operators": len(graph.nodes)}
     model = check(graph, int(seed), config, pinned=kind == "pinned")
     on_vta = sum(step.where == "vta" for step in model.plan)
@@ -667,7 +693,7 @@ CAMPAIGN = Campaign(
     lambda count: [
         f"{kind} {config}/{seed}"
         for seed in range(count)
-        for kind in ("plain", "digits", "free", "wide", "pinned")
+        for kind in ("plain", "digits", "free", "wide", "pinned", "state")
         for config in CONFIGS
     ],
     trial,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import vtaops
-from trials import c_bundles
+from trials import c_bundles, random_bundles
 from trials.c_bundles import every_operator, load, on_host, rewritten, same
 from trials.onnx_models import Builder
 from trials.random_graphs import random_graph, random_inputs
@@ -245,6 +245,10 @@ def test_random_networks(seed, config):
         status, found = loaded.run(*arrays)
         assert (loaded.status, status) == (c_bundles.OK, c_bundles.OK)
         assert same(found, model.reference(*arrays))
+
+
+def test_state_of_random_networks():
+    assert not [found for case in ("3", "6", "9") for found in random_bundles.trial(case)["failed"]]
 
 
 def test_softmax_is_close_to_the_definition():

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trials.random_graphs import check, random_graph
+from trials.random_graphs import check, random_graph, with_state
 from vtaops import HardwareConfig
 from vtaops.graph import Convolution
 from vtaops.machine.config import Extension
@@ -22,6 +22,11 @@ FREE = [("pynq_ext", 0), ("tiny", 1), ("tiny", 7), ("4x8_i8w8a32_15_16_16_18", 8
 @pytest.mark.parametrize(("config", "seed"), CASES)
 def test_a_random_network_equals_the_executor(config, seed):
     check(random_graph(seed), seed, config)
+
+
+@pytest.mark.parametrize(("config", "seed"), [("pynq", 3), ("tiny", 10), ("pynq", 6)])
+def test_state_of_a_random_network_equals_the_executors(config, seed):
+    check(with_state(random_graph(seed), seed), seed, config)
 
 
 @pytest.mark.parametrize(("config", "seed"), FREE)

@@ -64,6 +64,7 @@ def _kept(graph: Graph, past: str, regions: Sequence[Region]) -> Kept | None:
     tensor, grows = graph.tensors[past], graph.row_axis(past) is not None
     names = {past} if grows else {past, graph.state[past]}
     touched = _touched({name for region in regions for name in region.nodes}, graph)
+    touched |= {tensor.name for tensor in graph.results}
     if tensor.dtype != "int8" or names & touched:
         return None
     read = _places(regions, "inputs", names)
