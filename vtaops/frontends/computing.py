@@ -11,10 +11,10 @@ import numpy as np
 from vtaops.base.shapes import Array
 from vtaops.frontends import halves
 from vtaops.frontends.constants import integers, number
-from vtaops.frontends.functions import Affine, affine_step, argument_of, is_per_channel
+from vtaops.frontends.functions import Affine, affine_step, argument_of, varying_axes
 from vtaops.frontends.grids import grid_of
-from vtaops.frontends.steps import ResultRange, Source, Step, moved, reshaped, step
-from vtaops.frontends.sums import is_sum, read_sum
+from vtaops.frontends.products import is_sum, read_sum
+from vtaops.frontends.steps import ResultRange, Source, Step, reshaped, step
 from vtaops.frontends.translate import Rule, affine_function, of_steps, operand, translate
 from vtaops.frontends.values import NotTranslated, Value
 from vtaops.graph import operators as ops
@@ -47,7 +47,7 @@ def _tflite_ratio(scale: float, target: ResultRange) -> float:
 
 
 def _sum(value: Value, target: ResultRange) -> Source:
-    return read_sum(value, operand).rounded(target)
+    return read_sum(value).rounded(target)
 
 
 def _add(value: Value, target: ResultRange) -> Source:
@@ -60,13 +60,18 @@ def _add(value: Value, target: ResultRange) -> Source:
     if affine is not None:
         return affine_function(value, affine, target)
     large, small = _larger_first(value) if sign > 0 else value.reads
-    (a, a_scale), (b, b_scale) = operand(large, value), operand(small, value)
-    a, b = _alike(a, b, value.static_shape)
-    if target.tflite:
-        return target.result(_tflite_sum(value, (a_scale, b_scale), target), a, b)
-    ratios = a_scale / target.scale, sign * b_scale / target.scale
+    a, b = _alike(operand(large, value), operand(small, value), value.static_shape)
+    if not target.tflite:
+        return sum_of_two(a, b, target, sign)
+    scales = a.tensor.scale, b.tensor.scale
+    return target.result(_tflite_sum(value, scales, target), a, b)
+
+
+def sum_of_two(a: Source, b: Source, target: ResultRange, sign: float = 1.0) -> Source:
+    """Return the sum of two tensors, or their difference if the sign is -1."""
+    ratios = target.ratio(a), sign * target.ratio(b)
     op = ops.Add.from_ratios(*ratios, target.zero_point, target.clip)
-    return reshaped(halves.total(op, a, b, scale=target.scale), value.static_shape)
+    return halves.total(op, a, b, scale=target.scale)
 
 
 def _multiply(value: Value, target: ResultRange) -> Source:
@@ -87,8 +92,8 @@ def _larger_first(value: Value) -> tuple[Value, Value]:
 def _multiply_constant(value: Value, function: Affine, target: ResultRange) -> Source:
     if function.factor.size > 1 or function.factor[0] <= 0:
         return affine_function(value, function, target)
-    data, scale = operand(function.tensor, value)
-    return target.rescaled(data, scale * float(function.factor[0]) / target.scale)
+    data = operand(function.tensor, value)
+    return target.rescaled(data, data.tensor.scale * float(function.factor[0]) / target.scale)
 
 
 def _divide(value: Value, target: ResultRange) -> Source:
@@ -114,7 +119,7 @@ def _extremum(value: Value, target: ResultRange) -> Source:
     if left.tensor.shape != shape:
         left, right = right, left
     op = ops.Extremum("maximum" if value.op == "Max" else "minimum")
-    return reshaped(target.result(op, *_alike(left, right, shape)), shape)
+    return target.result(op, *_alike(left, right, shape))
 
 
 def _bound(value: Value, target: ResultRange) -> Source | None:
@@ -130,15 +135,14 @@ def _bound(value: Value, target: ResultRange) -> Source | None:
 def _product(
     kind: type[ops.Multiply | ops.Matmul],
     value: Value,
-    left: Value | None,
-    right: Value | None,
+    left: Value,
+    right: Value,
     target: ResultRange,
 ) -> Source:
-    (a, a_scale), (b, b_scale) = operand(left, value), operand(right, value)
+    a, b = operand(left, value), operand(right, value)
     if kind is ops.Multiply:
         a, b = _alike(a, b, value.static_shape)
-    product = target.result(kind(of_products(a_scale * b_scale, target)), a, b)
-    return reshaped(product, value.static_shape)
+    return target.result(kind(of_products(a.tensor.scale * b.tensor.scale, target)), a, b)
 
 
 def of_products(scale: float, target: ResultRange) -> Requantization:
@@ -166,13 +170,21 @@ def _spread(source: Source, shape: tuple[int, ...]) -> Source:
     if isinstance(source, Step) and isinstance(source.op, ops.Constant):
         repeated = np.broadcast_to(source.op.value, shape).copy()
         return step(replace(source.op, value=repeated), scale=source.tensor.scale)
-    return moved(ops.Expand(shape), source)
+    return step(ops.Expand(shape), source)
 
 
 def _matmul(value: Value, target: ResultRange) -> Source:
     if is_sum(value):
         return _sum(value, target)
-    return _product(ops.Matmul, value, value.first, value.argument(1), target)
+    if value.op == "Gemm" and (
+        value.reads[2:] or any(value.attrs.get(*one) != one[1] for one in _PLAIN)
+    ):
+        raise NotTranslated(f"{value.label} multiplies two tensors as no MatMul does")
+    return _product(ops.Matmul, value, *value.reads, target)
+
+
+_PLAIN = ("alpha", 1.0), ("transA", 0), ("transB", 0)
+"""Attributes of a Gemm that is a MatMul."""
 
 
 def _with_constant(value: Value, target: ResultRange) -> Source | None:
@@ -183,9 +195,10 @@ def _with_constant(value: Value, target: ResultRange) -> Source | None:
     order = slice(None, None, -1 if fixed[0] else 1)
     tensor, constant = value.reads[order]
     steps, unit = integers(constant) or (np.zeros(0, int), np.zeros(0))
-    if unit.size != 1 or not (steps.size == 1 or is_per_channel(steps, value.static_shape)):
+    if unit.size != 1 or not varying_axes(steps, value.static_shape) <= {1}:
         return None
-    data, scale = operand(tensor, value)
+    data = operand(tensor, value)
+    scale = data.tensor.scale
     terms = [steps_above_zero(data), steps.reshape(-1, 1)][order]
     scales = [scale, unit.item()][order]
     op: ops.Multiply | ops.RescaledAdd = _tflite_sum(value, scales, target)

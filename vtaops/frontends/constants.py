@@ -33,8 +33,10 @@ def real(value: Value | None) -> Array | None:
     return array.astype(np.float64) if array is not None and array.dtype.kind == "f" else array
 
 
-def number(value: Value | None) -> float | None:
-    """Return a fixed value of one element as a number; None for any other."""
+def number(value: Value | None, absent: float | None = None) -> float | None:
+    """Return a fixed value of one element as a number, None for another; `absent` for no value."""
+    if value is None:
+        return absent
     array = real(value)
     return None if array is None or array.size != 1 else float(array.reshape(()))
 

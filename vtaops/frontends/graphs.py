@@ -15,12 +15,11 @@ from vtaops.base.reasons import Reason
 from vtaops.frontends.floats import float_operator
 from vtaops.frontends.grids import EIGHT_BITS, natural_grid
 from vtaops.frontends.inference import PAIRED
-from vtaops.frontends.pairs import BEFORE_ROUNDING
 from vtaops.frontends.parts import host_function
 from vtaops.frontends.rules import RULES
 from vtaops.frontends.steps import Leaf, ResultRange, Source, Step
 from vtaops.frontends.translate import translate, translate_root
-from vtaops.frontends.values import NotTranslated, OnnxNetwork, Value
+from vtaops.frontends.values import BEFORE_ROUNDING, NotTranslated, OnnxNetwork, Value
 from vtaops.graph import (
     Constant,
     Dequantize,

@@ -14,8 +14,7 @@ from vtaops.frontends import composites, qoperators
 from vtaops.frontends.constants import number
 from vtaops.frontends.floats import MASKING
 from vtaops.frontends.inference import PAIRED, UNKNOWN, dtype_of, type_of
-from vtaops.frontends.pairs import add_pair
-from vtaops.frontends.values import OPSET, NetworkBuilder, OnnxNetwork, OnnxNode, Value
+from vtaops.frontends.values import OPSET, NetworkBuilder, OnnxNetwork, OnnxNode, Parts, Value
 from vtaops.graph import onnx_files
 from vtaops.graph.onnx_files import ModelProto, NodeProto
 
@@ -75,37 +74,36 @@ class _Reader:
             self._values.setdefault(name, self.builder.constant(array, name))
 
     def network(self) -> OnnxNetwork:
-        for node in self._graph.node:
-            self.read(node)
-        return self.builder.network([self._values[value.name] for value in self._graph.output])
+        return self.builder.network(self._outputs(self._graph))
 
-    def read(self, node: NodeProto) -> None:
+    def _outputs(self, graph: Any) -> list[Value]:
+        for node in graph.node:
+            self._read(node)
+        return [self._values[value.name] for value in graph.output]
+
+    def _read(self, node: NodeProto) -> None:
         """Read a node by its rule, or as it is."""
         label = f"{node.op_type} {node.name or next(iter(node.output), '')!r}"
         with raising(ModelError, f"{label} is malformed", *_MALFORMED):
-            self._read(node, label)
+            args = [self._values[name] if name else None for name in node.input]
+            attrs = {name: _text(value) for name, value in onnx_files.attributes(node).items()}
+            operator = OnnxNode(node.op_type, args, attrs, [*node.output], label)
+            self._values |= zip(node.output, self._results(node, operator), strict=False)
 
-    def _read(self, node: NodeProto, label: str) -> None:
-        args = [self._values[name] if name else None for name in node.input]
-        attrs = {name: _text(value) for name, value in onnx_files.attributes(node).items()}
-        operator = OnnxNode(node.op_type, args, attrs, [*node.output], label)
-        if node.op_type in qoperators.RULES:
-            results: Sequence[Value] = [qoperators.RULES[node.op_type](self.builder, operator)]
-        elif composites.is_composite(node):
-            results = composites.add_composite(self.builder, operator)
-        elif node.domain in ("", "ai.onnx") or node.op_type in PAIRED:
-            captured = [
-                self._values[name] for name in onnx_files.read_outside(node) if name in self._values
-            ]
-            results = RULES.get(node.op_type, _Reader.add)(
-                self, replace(operator, captured=captured)
-            )
-        else:
+    def _results(self, node: NodeProto, operator: OnnxNode) -> Sequence[Value]:
+        parts = Parts(self.builder, operator)
+        if operator.op in qoperators.RULES:
+            return [qoperators.RULES[operator.op](parts)]
+        if composites.is_composite(node):
+            return composites.add_composite(parts)
+        if node.domain not in ("", "ai.onnx") and operator.op not in PAIRED:
             raise UnsupportedError(
-                f"{label} is {node.domain}.{node.op_type}, an operator outside ONNX that vtaops "
-                "does not know"
+                f"{operator.label} is {node.domain}.{operator.op}, an operator outside ONNX that "
+                "vtaops does not know"
             )
-        self._values |= zip(node.output, results, strict=False)
+        outside = onnx_files.read_outside(node)
+        captured = [self._values[name] for name in outside if name in self._values]
+        return RULES.get(operator.op, _Reader.add)(self, replace(operator, captured=captured))
 
     def branch(self, graph: Any) -> list[Value]:
         """Read the nodes of a subgraph that is always run, and return its outputs."""
@@ -114,9 +112,7 @@ class _Reader:
             self._values[tensor.name] = self.builder.constant(array, tensor.name)
         self.read_names.update(v.name for v in graph.output)
         self.read_names.update(*(node.input for node in graph.node))
-        for node in graph.node:
-            self.read(node)
-        return [self._values[value.name] for value in graph.output]
+        return self._outputs(graph)
 
     def add(self, operator: OnnxNode) -> list[Value]:
         """Add an operator; what ONNX cannot infer is what the file states."""
@@ -132,10 +128,6 @@ Rule = Callable[[_Reader, OnnxNode], Sequence[Value]]
 """Returns the results of an operator."""
 
 
-def _pair(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
-    return [add_pair(reader.builder, operator)]
-
-
 def _alias(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     """Pass the input on, unless the result needs its name."""
     data = operator.args[0]
@@ -146,7 +138,7 @@ def _alias(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
 
 
 def _dropout(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
-    (training,) = operator.part(2, 1)
+    training = operator.argument(2)
     if training is not None and (training.array is None or training.array.any()):
         raise _training(operator)
     if not reader.read_names.isdisjoint(operator.names[1:]):
@@ -236,8 +228,6 @@ def _kept(logits: Value | None) -> Value | None:
 
 
 RULES: dict[str, Rule] = {
-    "QuantizeLinear": _pair,
-    "DequantizeLinear": _pair,
     "Identity": _alias,
     "Dropout": _dropout,
     "BatchNormalization": _batch_norm,

@@ -66,6 +66,10 @@ class ResultRange:
         upper = max(lower, min(self.clip[1], self._step(high)))
         return replace(self, clip=(lower, upper))
 
+    def ratio(self, *sources: Source) -> float:
+        """Return the scale of a tensor, or of products of several, in steps of the result."""
+        return math.prod(source.tensor.scale for source in sources) / self.scale
+
     def requantization(self, ratio: Any, rounds: Rounds = "twice") -> Requantization:
         """Return the requantisation by a ratio of scales to this range; TFLite's by `rounds`."""
         bounds = self.zero_point, self.clip
@@ -150,34 +154,33 @@ def reduced_image(value: Value, source: Source) -> tuple[Source, Size]:
         return source, (shape[2] if 2 in axes else 1, shape[3] if 3 in axes else 1)
     kept = sorted({*range(len(shape))} - {*axes})
     if kept + axes != sorted(kept + axes):
-        source = moved(Transpose((*kept, *axes)), source)
+        source = step(Transpose((*kept, *axes)), source)
     rows = [[shape[axis] for axis in part] for part in (kept[:1], kept[1:], axes[:-1], axes[-1:])]
     n, c, h, w = (math.prod(row) for row in rows)
     return reshaped(source, (n, c, h, w)), (h, w)
 
 
-def step(op: GraphOperator, *inputs: Source, scale: float) -> Step:
-    """Return an operator applied to its inputs; raises ShapeError if it refuses them."""
+def step(op: GraphOperator, *inputs: Source, scale: float | None = None) -> Step:
+    """Return an operator applied to its inputs; raises ShapeError if it refuses them.
+
+    The result has the scale of the first input, unless another is given.
+    """
+    scale = inputs[0].tensor.scale if scale is None else scale
     tensor = op.infer(*(source.tensor for source in inputs))
     return Step(op, inputs, replace(tensor, name="-", scale=scale))
-
-
-def moved(op: GraphOperator, source: Source) -> Step:
-    """Return an operator that keeps the scale of what it moves."""
-    return step(op, source, scale=source.tensor.scale)
 
 
 def cut(source: Source, axis: int, start: int, stop: int, stride: int = 1) -> Source:
     """Return a part of a tensor; the tensor itself if it is the whole."""
     if (start, stop, stride) == (0, source.tensor.shape[axis], 1):
         return source
-    return moved(Slice(axis, start, stop, stride), source)
+    return step(Slice(axis, start, stop, stride), source)
 
 
 def reshaped(source: Source, shape: Sequence[int]) -> Source:
     """Return a source in another shape; a reshape of a reshape is one."""
-    while isinstance(source, Step) and isinstance(source.op, Reshape):
+    while source.tensor.shape != tuple(shape):
+        if not (isinstance(source, Step) and isinstance(source.op, Reshape)):
+            return step(Reshape(tuple(shape)), source)
         (source,) = source.inputs
-    if source.tensor.shape == tuple(shape):
-        return source
-    return step(Reshape(tuple(shape)), source, scale=source.tensor.scale)
+    return source

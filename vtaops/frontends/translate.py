@@ -70,12 +70,13 @@ def translate_root(value: Value, target: ResultRange) -> Source:
             raise NotTranslated(f"the {value.op} {value.name!r} is not quantised", "float")
         if rule is None or (value.index and value.op != "Split"):
             raise NotTranslated(value.kind, "no_operator")
-        return rule(value, target)
+        source = rule(value, target)
     except (NotTranslated, ShapeError):
-        source = _as_function(value, target)
-        if source is None:
+        function = _as_function(value, target)
+        if function is None:
             raise
-        return source
+        source = function
+    return reshaped(source, value.static_shape)
 
 
 def _as_function(value: Value, target: ResultRange) -> Source | None:
@@ -87,29 +88,32 @@ def _as_function(value: Value, target: ResultRange) -> Source | None:
     return None if data is None else _table(value, data, target)
 
 
-def operand(data: Value | None, reader: Value) -> tuple[Source, float]:
-    """Return an argument of a value as a quantised operand, and its scale.
+def operand(data: Value, reader: Value) -> Source:
+    """Return an argument of a value as a quantised operand.
 
     Raises
     ------
     NotTranslated
         If it is not quantised.
     """
-    grid = None if data is None else natural_grid(data)
-    if data is not None and grid is None and data.label == reader.label:
+    grid = natural_grid(data)
+    if grid is not None:
+        return translate(data, ResultRange(grid))
+    if data.label == reader.label:
         raise NotTranslated(reader.kind, "no_operator")
-    if data is None or grid is None:
-        source = "nothing" if data is None else data.label
-        raise NotTranslated(
-            f"the input of {reader.label} (from {source}) is not quantised", "float"
-        )
-    return translate(data, ResultRange(grid)), grid.scale
+    raise NotTranslated(
+        f"the input of {reader.label} (from {data.label}) is not quantised", "float"
+    )
+
+
+def image_operand(value: Value) -> Source:
+    """Return the first argument of a value as a quantised image."""
+    return reshaped(operand(value.first, value), image_shape(value.first))
 
 
 def affine_function(value: Value, function: Affine, target: ResultRange) -> Source:
     """Translate an affine function to a depthwise convolution with a bias."""
-    data, scale = operand(function.tensor, value)
-    return scaled(value, data, scale, function).rounded(target)
+    return scaled(value, operand(function.tensor, value), function).rounded(target)
 
 
 def _table(value: Value, argument: Value, target: ResultRange) -> Source:

@@ -7,18 +7,25 @@ zero point. What depends only on constants is computed when somebody asks for it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import permutations
 from typing import Any
 
+import numpy as np
+
+from vtaops.base.errors import ModelError
 from vtaops.base.reasons import Reason
 from vtaops.base.shapes import Array
 from vtaops.frontends import inference
 
 OPSET = 21
 """The opset of networks that were no ONNX file."""
+
+BEFORE_ROUNDING = ":float"
+"""Ends the name of a float tensor of which the file has only the rounded integers."""
 
 RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"}
@@ -78,10 +85,13 @@ class OnnxNode:
         """The name of its first result."""
         return self.names[0]
 
-    def part(self, index: int, count: int = 3) -> list[Value | None]:
+    def argument(self, index: int) -> Value | None:
+        """Return an argument; None if it is absent."""
+        return self.args[index] if index < len(self.args) else None
+
+    def arguments(self, index: int, count: int = 3) -> list[Value | None]:
         """Return some arguments from one on; None for absent ones."""
-        args = list(self.args[index : index + count])
-        return args + [None] * (count - len(args))
+        return [self.argument(each) for each in range(index, index + count)]
 
     @property
     def reads(self) -> list[Value]:
@@ -140,7 +150,7 @@ class Value:
 
     def argument(self, index: int) -> Value | None:
         """Return an argument; None if it is absent."""
-        return self.args[index] if index < len(self.args) else None
+        return None if self.node is None else self.node.argument(index)
 
     @property
     def static_shape(self) -> tuple[int, ...]:
@@ -187,6 +197,19 @@ class Value:
         if self.node is None or not self.fixed:
             return self.constant
         return inference.computed(self)
+
+
+def ends(value: Value, inner: Callable[[Value], Sequence[Value]]) -> Iterator[Value]:
+    """Yield, each once, the values to which a function leads, and for which it returns none."""
+    pending, seen = [value], set[Value]()
+    while pending:
+        found = pending.pop()
+        if found not in seen:
+            seen.add(found)
+            further = inner(found)
+            pending += further
+            if not further:
+                yield found
 
 
 @dataclass(frozen=True)
@@ -253,13 +276,16 @@ class NetworkBuilder:
         ----------
         node
             The node; without a label, it is named after its first result. Another name is taken
-            for one that is in use.
+            for one that is in use. A QuantizeLinear or DequantizeLinear may lack a zero point of 0.
 
         Raises
         ------
         ModelError
-            If ONNX refuses the arguments or the attributes.
+            If ONNX refuses the arguments or the attributes, or the scales or zero points of a
+            tensor are neither one nor one for each channel.
         """
+        if node.op in inference.PAIRED:
+            node = self._with_zero_point(node)
         unique = [name and self._unique(name) for name in node.names]
         node = replace(node, label=node.label or f"{node.op} {unique[0]!r}")
         types = inference.inferred(node, len(unique), self.opset)
@@ -269,6 +295,28 @@ class NetworkBuilder:
         for read in node.reads:
             read.readers += node.results
         return node.results
+
+    def _with_zero_point(self, node: OnnxNode) -> OnnxNode:
+        """Return a half of a pair with its zero point, after a check of its grid."""
+        data, scale, zero = node.arguments(0)
+        if data is None or scale is None:
+            raise ModelError(f"{node.label} has no scale")
+        if zero is None:
+            stated = node.attrs.get("output_dtype")
+            rounded = inference.dtype_of(stated) if stated else "uint8"
+            dtype = data.dtype if node.op == "DequantizeLinear" else rounded
+            zeros = np.zeros(scale.shape or (), np.dtype(dtype))
+            zero = self.constant(zeros, f"{node.name}:zero_point")
+        axis, extents = int(node.attrs.get("axis", 1)), data.shape or ()
+        channels = extents[axis] if -len(extents) <= axis < len(extents) else 1
+        for parameter, what in ((scale, "scales"), (zero, "zero points")):
+            count = math.prod(parameter.shape or ())
+            if count not in (1, channels) and not node.attrs.get("block_size"):
+                raise ModelError(
+                    f"the tensor {node.name!r} of shape {extents} is quantised with {count} {what} "
+                    f"along its axis {axis}; give one, or one for each of its {channels} channels"
+                )
+        return replace(node, args=[data, scale, zero])
 
     def rename(self, value: Value, name: str) -> None:
         """Give a value another name, or the next that is free."""
@@ -288,3 +336,20 @@ class NetworkBuilder:
             unique = f"{name}_{self._taken[name]}"
         self._taken[unique] = 0
         return unique
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Adds the operators that one of a file stands for; they bear its name and label."""
+
+    builder: NetworkBuilder
+    whole: OnnxNode
+
+    def add(self, op: str, *args: Value | None, part: str | None = None, **attrs: Any) -> Value:
+        """Add a node with one result; `part` ends the name, by default that of the operator."""
+        name = self.whole.name + (f":{op}" if part is None else part)
+        return self.builder.add(op, *args, name=name, label=self.whole.label, **attrs)
+
+    def constant(self, array: Array, part: str = ":constant") -> Value:
+        """Return a constant."""
+        return self.builder.constant(array, self.whole.name + part)

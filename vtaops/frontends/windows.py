@@ -7,7 +7,7 @@ height 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from vtaops.base.shapes import Sides
@@ -65,7 +65,7 @@ def image_shape(value: Value) -> tuple[int, int, int, int]:
     return n, c, h, w
 
 
-def channel_image(shape: tuple[int, ...], axis: int | None) -> tuple[int, int, int, int]:
+def channel_image(shape: tuple[int, ...], axes: Set[int]) -> tuple[int, int, int, int]:
     """Return the image whose channels are an axis of a tensor: axis 1 of images, else the last.
 
     Raises
@@ -74,13 +74,13 @@ def channel_image(shape: tuple[int, ...], axis: int | None) -> tuple[int, int, i
         If it is another axis.
     """
     rank = len(shape)
-    if rank == 4 and axis in (None, 1):
+    if rank == 4 and axes <= {1}:
         return shape[0], shape[1], shape[2], shape[3]
-    if rank == 3 and axis == 1:
+    if rank == 3 and axes == {1}:
         return shape[0], shape[1], 1, shape[2]
-    if rank > 1 and axis in (None, rank - 1):
+    if rank > 1 and axes <= {rank - 1}:
         return math.prod(shape[:-1]), shape[-1], 1, 1
-    raise NotTranslated(f"a constant varies along the axis {axis} of a tensor of shape {shape}")
+    raise NotTranslated(f"a constant varies along the axes {[*axes]} of a tensor of shape {shape}")
 
 
 def window(value: Value) -> SlidingWindow:
