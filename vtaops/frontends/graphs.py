@@ -8,7 +8,8 @@ phase, which is the number of times that data returned from the accelerator befo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from vtaops.base.errors import ModelError, ShapeError, UnsupportedError
 from vtaops.base.reasons import Reason
@@ -104,11 +105,15 @@ class ValuePlan:
         self._failed: dict[Value, Reason] = {}
         integers = (value for value in network.values if value.op in PAIRED | DYNAMIC)
         self._quantised_model = not all(value.fixed for value in integers)
-        needed = {*network.outputs}
-        for value in filter(needed.__contains__, reversed(network.values)):
-            needed.update(self._classify(value))
-        for value in filter(needed.__contains__, network.values):
-            self._phases[value] = self._phase(value)
+        needed, reads = {*network.outputs}, dict[Value, list[Value]]()
+        for value in reversed(network.values):
+            if value in needed:
+                reads[value] = self._classify(value)
+                needed.update(reads[value])
+        on_vta = self.sources.keys() | self.quantized
+        for value in reversed(reads):
+            phases = (self.phase(r) + (value in self.host and r in on_vta) for r in reads[value])
+            self._phases[value] = max(phases, default=0)
         leaves = (leaf for source in self.sources.values() for leaf in source.leaves())
         self.grids = {leaf.value: leaf.grid for leaf in leaves}
 
@@ -120,21 +125,19 @@ class ValuePlan:
         """Classify a value; return the values that it needs."""
         if value.node is None or value.fixed:
             return []
-        grid: Grid | None = None
+        grid, rounds = None, value.op == "QuantizeLinear"
         try:
             if value.shape is not None:
                 grid = natural_grid(value)
             if grid is not None:
                 target = ResultRange(grid, tflite=self._tflite)
-                quantized = value.op == "QuantizeLinear"
-                self.sources[value] = (
-                    translate(value.first, target) if quantized else translate_root(value, target)
-                )
-                return list(_leaves(self.sources[value]))
+                source = translate(value.first, target) if rounds else translate_root(value, target)
+                self.sources[value] = source
+                return [leaf.value for leaf in source.leaves()]
             reason = self._why(value)
         except (NotTranslated, ShapeError) as error:
             reason = getattr(error, "reason", Reason("form", str(error)))
-            if value.op == "QuantizeLinear" and grid is not None:
+            if rounds and grid is not None:
                 self.quantized[value] = grid
                 self.reasons[value] = self._failed[value.first] = reason
                 return [value.first]
@@ -149,17 +152,6 @@ class ValuePlan:
             return self._failed.get(value) or Reason("between_floats", value.kind)
         return Reason("no_operator", value.kind)
 
-    def _phase(self, value: Value) -> int:
-        if value in self.sources:
-            return max((self.phase(leaf) for leaf in _leaves(self.sources[value])), default=0)
-        if value in self.quantized:
-            return self.phase(value.first)
-        phases = (
-            self.phase(argument) + (argument in self.sources or argument in self.quantized)
-            for argument in value.reads
-        )
-        return max(phases, default=0)
-
 
 def _joined(reasons: Iterable[Reason]) -> Reason:
     """Return several reasons as one, grouping operators with the same reason."""
@@ -171,10 +163,6 @@ def _joined(reasons: Iterable[Reason]) -> Reason:
     return Reason(chosen[0].code, "; ".join(reason.text for reason in chosen))
 
 
-def _leaves(source: Source) -> Iterable[Value]:
-    return (leaf.value for leaf in source.leaves())
-
-
 class _Emitter:
     """Emit a plan as a graph by phase: the host's function, then the operators that read it."""
 
@@ -184,27 +172,16 @@ class _Emitter:
         self._integers: dict[Value, Tensor] = {}
         self._floats: dict[Value, Tensor] = {}
         self._steps: dict[Step, Tensor] = {}
-        self._inputs()
-        last = max((plan.phase(value) for value in network.values), default=0)
-        for phase in range(last + 1):
+        for value in network.inputs:
+            grid = plan.grids.get(value, Grid(1.0))
+            scaled = replace(_tensor(value), scale=grid.scale, zero_point=grid.zero_point)
+            self._keep(value, self.graph.input_like(replace(scaled, name=value.name)))
+        for phase in sorted(set(map(plan.phase, network.values))):
             self._host(phase)
             for value in network.values:
                 if plan.phase(value) == phase:
                     self._quantized(value)
         self.graph.output(*(self._output(value) for value in network.outputs))
-
-    def _inputs(self) -> None:
-        for value in self._network.inputs:
-            grid = self._plan.grids.get(value, Grid(1.0))
-            boundary = _tensor(value)
-            tensor = self.graph.input(
-                value.name,
-                boundary.shape,
-                boundary.dtype,
-                scale=grid.scale,
-                zero_point=grid.zero_point,
-            )
-            self._keep(value, tensor)
 
     def _quantized(self, value: Value) -> None:
         if value in self._plan.quantized:
@@ -257,22 +234,22 @@ class _Emitter:
         return self.graph.add(Constant(value.array), name=self._name(value))
 
     def _host(self, phase: int) -> None:
-        """Add the host's part of a phase: operators, or one function."""
-        plan, values = self._plan, self._network.values
-        group = [v for v in values if v in plan.host and plan.phase(v) == phase and not v.fixed]
-        if group and not self._defined(group):
-            self._opaque(group)
+        """Add the host's part of a phase: operators that the graph defines, or one function."""
+        plan = self._plan
+        group = {v: None for v in self._network.values if v in plan.host and plan.phase(v) == phase}
+        outputs = [v for v in group if v in plan.grids or self._read_outside(v, group)]
+        if group and not self._defined(group, outputs):
+            self._opaque(group, outputs)
 
-    def _defined(self, group: list[Value]) -> bool:
+    def _defined(self, group: Collection[Value], outputs: list[Value]) -> bool:
         """Add the operators of a group if the graph supports all; return whether it does.
 
         What lies inside of an operator that a file writes as several is not needed.
         """
         if not self._plan.grids.keys().isdisjoint(group):
             return False  # operators of VTA read integers that the host computes
-        inside, steps = set(group), dict[Value, tuple[GraphOperator, list[Value]]]()
-        needed = {value for value in group if self._read_outside(value, inside)}
-        for value in reversed(group):
+        needed, steps = {*outputs}, dict[Value, tuple[GraphOperator, list[Value]]]()
+        for value in reversed([*group]):
             if value in needed:
                 step = float_operator(value)
                 if step is None:
@@ -284,9 +261,10 @@ class _Emitter:
             self._floats[value] = self.graph.add(op, *inputs, name=self._name(value))
         return True
 
-    def _opaque(self, group: list[Value]) -> None:
+    def _opaque(self, group: Collection[Value], outputs: list[Value]) -> None:
         """Add a group as one function."""
-        inputs, outputs = self._ends(group)
+        read = dict.fromkeys(arg for value in group for arg in value.reads)
+        inputs = [value for value in read if value not in group and not value.fixed]
         grids = self._plan.grids
         reason = _joined(self._plan.reasons[value] for value in group)
         op = Host(
@@ -304,14 +282,6 @@ class _Emitter:
         for value, tensor in zip(outputs, tensors, strict=True):
             self._keep(value, tensor)
 
-    def _ends(self, group: list[Value]) -> tuple[list[Value], list[Value]]:
-        """Return what a group reads, and those of its values that others read."""
-        inside = set(group)
-        read = dict.fromkeys(arg for value in group for arg in value.reads)
-        inputs = [value for value in read if value not in inside and not value.fixed]
-        grids = self._plan.grids
-        return inputs, [v for v in group if v in grids or self._read_outside(v, inside)]
-
     def _keep(self, value: Value, tensor: Tensor) -> None:
         """Keep a tensor of the host, as integers too if operators of VTA read them."""
         self._floats[value] = tensor
@@ -320,7 +290,7 @@ class _Emitter:
                 tensor = self.graph.add(FromUint8(grid.zero_point), tensor, scale=grid.scale)
             self._integers[value] = tensor
 
-    def _read_outside(self, value: Value, inside: set[Value]) -> bool:
+    def _read_outside(self, value: Value, inside: Collection[Value]) -> bool:
         plan = self._plan
         return any(v is None or (v not in inside and v in plan.reasons) for v in value.readers)
 
