@@ -8,12 +8,20 @@ import numpy as np
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Array
-from vtaops.frontends.computing import of_products, steps_above_zero
+from vtaops.frontends.computing import of_products
 from vtaops.frontends.constants import axis_of, integers, number, real
 from vtaops.frontends.functions import varying_axes
 from vtaops.frontends.grids import EIGHT_BITS
 from vtaops.frontends.steps import ResultRange, Source
-from vtaops.frontends.translate import Rule, of_steps, operand, reals, tabulated, translate
+from vtaops.frontends.translate import (
+    Rule,
+    of_steps,
+    operand,
+    reals,
+    steps_above_zero,
+    tabulated,
+    translate,
+)
 from vtaops.frontends.values import NotTranslated, Value
 from vtaops.graph import operators as ops
 from vtaops.graph.grid import Grid
@@ -38,7 +46,7 @@ def _leaky(value: Value, target: ResultRange) -> Source:
     scale = data.tensor.scale
     name = value.op.lower()
     if not target.tflite:
-        x = reals(Grid(scale, data.tensor.zero_point))
+        x = reals(data)
         return tabulated(np.where(x >= 0, x, np.outer(np.float32(slopes), x)), data, name, target)
     x = steps_above_zero(data)
     steps, unit = integers(stated) or (1, np.abs(alpha) or np.ones(1))

@@ -77,15 +77,16 @@ def _average(
         raise NotTranslated(f"{value.label} is a mean over no pixels")
     if target.tflite:
         scaling = _mean_scaling(ratio, count, value.op == "AveragePool", target)
-        varies = count % 2 == 0 or window.get("exclude_padding")
-        if isinstance(scaling, Quotient) and varies and _is_uint8(image):
+        halves = count % 2 == 0 or window.get("exclude_padding")
+        unsigned = any(leaf.value.dtype == "uint8" for leaf in image.leaves())
+        if isinstance(scaling, Quotient) and halves and unsigned:
             raise NotTranslated(f"{value.label} rounds halves of uint8 up")
         op = ops.AveragePool(requantization=scaling, **window)
     else:
         op = ops.AveragePool.from_ratio(
             ratio,
             count,
-            shifts_only=_is_power_of_two(ratio),
+            shifts_only=math.frexp(ratio)[0] == 0.5,
             zero_point=target.zero_point,
             clip=target.clip,
             **window,
@@ -103,14 +104,6 @@ def _mean_scaling(
     more = min(count.bit_length() - 1, 32, 62 - shift)
     numbers = (multiplier << more) // count, shift + more
     return TfliteRequantization(*numbers, target.zero_point, target.clip)
-
-
-def _is_uint8(image: Source) -> bool:
-    return any(leaf.value.dtype == "uint8" for leaf in image.leaves())
-
-
-def _is_power_of_two(ratio: float) -> bool:
-    return math.frexp(ratio)[0] == 0.5
 
 
 def interpolated(value: Value, factors: Size, target: ResultRange) -> Source:

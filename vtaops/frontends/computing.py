@@ -8,14 +8,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from vtaops.base.shapes import Array
 from vtaops.frontends import halves
 from vtaops.frontends.constants import integers, number
 from vtaops.frontends.functions import Affine, affine_step, argument_of, varying_axes
 from vtaops.frontends.grids import grid_of
 from vtaops.frontends.products import is_sum, read_sum
 from vtaops.frontends.steps import ResultRange, Source, Step, reshaped, step
-from vtaops.frontends.translate import Rule, affine_function, of_steps, operand, translate
+from vtaops.frontends.translate import (
+    Rule,
+    affine_function,
+    of_steps,
+    operand,
+    steps_above_zero,
+    translate,
+)
 from vtaops.frontends.values import NotTranslated, Value
 from vtaops.graph import operators as ops
 from vtaops.graph.requantization import Requantization
@@ -206,11 +212,6 @@ def _with_constant(value: Value, target: ResultRange) -> Source | None:
         op = ops.Multiply(of_products(scale * unit.item(), target))
     steps = op.requantization.rounded(op.sums(*terms))
     return of_steps(steps, data, value.op.lower(), target)
-
-
-def steps_above_zero(data: Source) -> Array:
-    """Return -128, -127, ..., 127 less the zero point."""
-    return np.arange(-128, 128) - data.tensor.zero_point
 
 
 def _tflite_sum(value: Value, scales: Sequence[float], target: ResultRange) -> ops.RescaledAdd:

@@ -53,18 +53,23 @@ def argument_of(value: Value) -> Value | None:
     return arguments.pop() if len(arguments) == 1 else None
 
 
-def apply(value: Value, argument: Value, x: Array) -> Array:
-    """Return the function's results for the values `x` of its argument.
+def apply(value: Value, known: dict[Value, Array]) -> Array:
+    """Return the function's results, where those of its argument are known; adds all between.
 
-    `x` has one axis. The result has the same axis, preceded by one for channels if they differ.
+    What is known of the argument has one axis. The results have the same axis, preceded by one for
+    channels if they differ.
     """
-    if value is argument:
-        return x
+    if value not in known:
+        known[value] = _applied(value, known)
+    return known[value]
+
+
+def _applied(value: Value, known: dict[Value, Array]) -> Array:
     constant = real(value)
     if constant is not None:
         shape = () if constant.size == 1 else (-1, 1)
         return constant.reshape(shape).astype(np.float32)
-    arguments = [apply(operand, argument, x) for operand in value.reads]
+    arguments = [apply(operand, known) for operand in value.reads]
     if value.op == "Gelu":
         return _gelu(value, *arguments)
     results = evaluated(value.node, arguments) if value.node else None
@@ -152,14 +157,6 @@ def varying_axes(constant: Array, shape: tuple[int, ...]) -> set[int]:
     """Return the axes of a shape along which a constant that broadcasts to it varies."""
     missing = len(shape) - constant.ndim
     return {missing + axis for axis, extent in enumerate(constant.shape) if extent != 1}
-
-
-def names(value: Value, argument: Value) -> list[str]:
-    """Return the operators of the function, in the order of their application."""
-    if value is argument or value.fixed:
-        return []
-    inner = [name for operand in value.reads for name in names(operand, argument)]
-    return [*inner, value.op]
 
 
 def _arguments(value: Value, shape: tuple[int, ...], depth: int) -> set[Value]:

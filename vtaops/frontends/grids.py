@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vtaops.base.errors import ModelError
 from vtaops.frontends.constants import RESHAPING, real
-from vtaops.frontends.values import NotTranslated, Value, ends
+from vtaops.frontends.values import NotTranslated, Value, reached
 from vtaops.graph.grid import Grid
 
 EIGHT_BITS = {"int8": 0, "uint8": 128}
@@ -53,7 +53,7 @@ def natural_grid(value: Value) -> Grid | None:
     NotTranslated
         If it is quantised in a way that VTA does not support.
     """
-    grids = {_own_grid(source) for source in ends(value, _moved)}
+    grids = {_own_grid(each) for each in reached([value], _moved) if not _moved(each)}
     return grids.pop() if len(grids) == 1 else None
 
 

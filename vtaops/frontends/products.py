@@ -14,7 +14,7 @@ from vtaops.frontends.functions import affine_step, varying_axes
 from vtaops.frontends.steps import Source, reshaped, step
 from vtaops.frontends.sums import LEAST_FACTOR, Sum, exact_sum
 from vtaops.frontends.translate import image_operand, operand
-from vtaops.frontends.values import NotTranslated, Value, ends
+from vtaops.frontends.values import NotTranslated, Value, reached
 from vtaops.frontends.windows import image_shape, window
 from vtaops.graph import Concat, Convolution, Dense, Expand, TransposedConvolution
 from vtaops.graph.operator import MAX_FACTOR
@@ -22,7 +22,7 @@ from vtaops.graph.operator import MAX_FACTOR
 
 def is_sum(value: Value) -> bool:
     """Return whether a value is a product with weights, or an affine function or sum of one."""
-    return any(map(_is_product, ends(value, _terms)))
+    return any(map(_is_product, reached([value], _terms)))
 
 
 def _is_product(value: Value) -> bool:

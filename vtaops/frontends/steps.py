@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from vtaops.base.window import Size
 from vtaops.frontends.constants import whole_numbers
 from vtaops.frontends.values import NotTranslated, Value
@@ -56,14 +58,14 @@ class ResultRange:
         """The integer of 0.0."""
         return self.grid.zero_point
 
-    def clipped(self, low: float = -float("inf"), high: float = float("inf")) -> ResultRange:
-        """Return the range with additional bounds, given as real values.
+    def clipped(self, low: float = -math.inf, high: float = math.inf) -> ResultRange:
+        """Return the range for what is clipped to real bounds before; a higher `low` is `high`.
 
         Because rounding is monotone, clipping before it is the same as clipping the integers to the
         rounded bounds.
         """
-        lower = max(self.clip[0], self._step(low))
-        upper = max(lower, min(self.clip[1], self._step(high)))
+        steps = np.rint(np.array([min(low, high), high]) / self.scale) + self.zero_point
+        lower, upper = np.clip(steps, *self.clip).astype(int).tolist()
         return replace(self, clip=(lower, upper))
 
     def ratio(self, *sources: Source) -> float:
@@ -84,10 +86,6 @@ class ResultRange:
     def rescaled(self, source: Source, ratio: float) -> Step:
         """Return values of a grid `ratio` times as coarse in this range."""
         return self.result(Requantize(self.requantization(ratio)), source)
-
-    def _step(self, x: float) -> int:
-        steps = min(max(x / self.scale, -1e6), 1e6)
-        return min(max(round(steps) + self.zero_point, -128), 127)
 
 
 @dataclass(frozen=True, eq=False)

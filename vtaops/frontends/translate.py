@@ -14,14 +14,13 @@ import numpy as np
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Array
-from vtaops.frontends.functions import Affine, affine_of, apply, argument_of, is_elementwise, names
-from vtaops.frontends.grids import EIGHT_BITS, grid_of, natural_grid
+from vtaops.frontends.functions import Affine, affine_of, apply, argument_of, is_elementwise
+from vtaops.frontends.grids import EIGHT_BITS, natural_grid
 from vtaops.frontends.steps import Leaf, ResultRange, Source, reshaped
 from vtaops.frontends.sums import scaled
 from vtaops.frontends.values import NotTranslated, Value
 from vtaops.frontends.windows import image_shape
 from vtaops.graph import operators as ops
-from vtaops.graph.grid import Grid
 
 Rule = Callable[[Value, ResultRange], Source]
 
@@ -117,16 +116,21 @@ def affine_function(value: Value, function: Affine, target: ResultRange) -> Sour
 
 
 def _table(value: Value, argument: Value, target: ResultRange) -> Source:
-    grid = grid_of(argument)
-    results = apply(value, argument, reals(grid))
-    name = "-".join(dict.fromkeys(part.lower() for part in names(value, argument)))
-    return tabulated(results, translate(argument.first, ResultRange(grid)), name, target)
+    data = operand(argument, value)
+    known = {argument: reals(data)}
+    results = apply(value, known)
+    names = (one.op.lower() for one in known if not one.fixed and one is not argument)
+    return tabulated(results, data, "-".join(dict.fromkeys(names)), target)
 
 
-def reals(grid: Grid) -> Array:
+def steps_above_zero(data: Source) -> Array:
+    """Return -128, -127, ..., 127 less the zero point."""
+    return np.arange(-128, 128) - data.tensor.zero_point
+
+
+def reals(data: Source) -> Array:
     """Return the real values of -128, -127, ..., 127."""
-    steps = np.arange(-128, 128, dtype=np.float32) - grid.zero_point
-    return np.asarray(steps * np.float32(grid.scale))
+    return steps_above_zero(data).astype(np.float32) * np.float32(data.tensor.scale)
 
 
 def tabulated(results: Array, data: Source, name: str, target: ResultRange) -> Source:

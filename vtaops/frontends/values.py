@@ -8,7 +8,7 @@ zero point. What depends only on constants is computed when somebody asks for it
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import permutations
@@ -199,17 +199,15 @@ class Value:
         return inference.computed(self)
 
 
-def ends(value: Value, inner: Callable[[Value], Sequence[Value]]) -> Iterator[Value]:
-    """Yield, each once, the values to which a function leads, and for which it returns none."""
-    pending, seen = [value], set[Value]()
+def reached(values: Iterable[Value], inner: Callable[[Value], Sequence[Value]]) -> Iterator[Value]:
+    """Yield values and those to which a function leads from them, each once."""
+    pending, seen = [*values], set[Value]()
     while pending:
-        found = pending.pop()
-        if found not in seen:
-            seen.add(found)
-            further = inner(found)
-            pending += further
-            if not further:
-                yield found
+        value = pending.pop()
+        if value not in seen:
+            seen.add(value)
+            pending += inner(value)
+            yield value
 
 
 @dataclass(frozen=True)
