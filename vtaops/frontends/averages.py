@@ -55,8 +55,8 @@ def _reduce_sum(value: Value, target: ResultRange) -> Source:
     if len(axes) != 1 or shape[axes[0]] != 2 or target.tflite:
         return _mean(value, target)
     data = operand(value.first, value)
-    parts = (reshaped(cut(data, axes[0], i, i + 1), value.static_shape) for i in range(2))
-    return sum_of_two(*parts, target)
+    a, b = (reshaped(cut(data, axes[0], i, i + 1), value.static_shape) for i in range(2))
+    return sum_of_two(a, b, target)
 
 
 def _mean(value: Value, target: ResultRange) -> Source:

@@ -10,7 +10,7 @@ import numpy as np
 
 from vtaops.frontends import halves
 from vtaops.frontends.constants import integers, number
-from vtaops.frontends.functions import Affine, affine_step, argument_of, varying_axes
+from vtaops.frontends.functions import affine_step, argument_of, varying_axes
 from vtaops.frontends.grids import grid_of
 from vtaops.frontends.products import is_sum, read_sum
 from vtaops.frontends.steps import ResultRange, Source, Step, reshaped, step
@@ -59,16 +59,14 @@ def _sum(value: Value, target: ResultRange) -> Source:
 def _add(value: Value, target: ResultRange) -> Source:
     if is_sum(value):
         return _sum(value, target)
-    sign = -1.0 if value.op == "Sub" else 1.0
     if (source := _with_constant(value, target)) is not None:
         return source
     affine = affine_step(value)
     if affine is not None:
         return affine_function(value, affine, target)
-    large, small = _larger_first(value) if sign > 0 else value.reads
-    a, b = _alike(operand(large, value), operand(small, value), value.static_shape)
+    a, b = _alike(*_operands(value), value)
     if not target.tflite:
-        return sum_of_two(a, b, target, sign)
+        return sum_of_two(a, b, target, -1.0 if value.op == "Sub" else 1.0)
     scales = a.tensor.scale, b.tensor.scale
     return target.result(_tflite_sum(value, scales, target), a, b)
 
@@ -81,34 +79,19 @@ def sum_of_two(a: Source, b: Source, target: ResultRange, sign: float = 1.0) -> 
 
 
 def _multiply(value: Value, target: ResultRange) -> Source:
-    if (source := _with_constant(value, target)) is not None:
+    """Translate a product or a quotient; one by a positive number is another scale."""
+    if value.op == "Mul" and (source := _with_constant(value, target)) is not None:
         return source
     affine = affine_step(value)
+    if affine is not None and affine.factor.size == 1 and affine.factor[0] > 0:
+        data = operand(affine.tensor, value)
+        return target.rescaled(data, data.tensor.scale * float(affine.factor[0]) / target.scale)
+    if value.op == "Div":
+        what = "another tensor" if affine is None else "something that is not a positive number"
+        raise NotTranslated(f"{value.label} divides by {what}")
     if affine is not None:
-        return _multiply_constant(value, affine, target)
-    return _product(ops.Multiply, value, *_larger_first(value), target)
-
-
-def _larger_first(value: Value) -> tuple[Value, Value]:
-    """Return the two arguments of a value, the second one first if the first is repeated."""
-    left, right = value.reads
-    return (left, right) if left.shape == value.shape else (right, left)
-
-
-def _multiply_constant(value: Value, function: Affine, target: ResultRange) -> Source:
-    if function.factor.size > 1 or function.factor[0] <= 0:
-        return affine_function(value, function, target)
-    data = operand(function.tensor, value)
-    return target.rescaled(data, data.tensor.scale * float(function.factor[0]) / target.scale)
-
-
-def _divide(value: Value, target: ResultRange) -> Source:
-    affine = affine_step(value)
-    if affine is None:
-        raise NotTranslated(f"{value.label} divides by another tensor")
-    if affine.factor.size > 1 or affine.factor[0] <= 0:
-        raise NotTranslated(f"{value.label} divides by something that is not a positive number")
-    return _multiply_constant(value, affine, target)
+        return affine_function(value, affine, target)
+    return _product(ops.Multiply, *_alike(*_operands(value), value), target)
 
 
 def _extremum(value: Value, target: ResultRange) -> Source:
@@ -118,14 +101,12 @@ def _extremum(value: Value, target: ResultRange) -> Source:
     """
     if (bounded := _bound(value, target)) is not None:
         return bounded
-    shape = value.static_shape
     if argument_of(value) is not None:
         raise NotTranslated(f"{value.label} compares functions of one tensor, which are a table")
-    left, right = (translate(operand, target) for operand in value.reads)
-    if left.tensor.shape != shape:
-        left, right = right, left
+    first, second = value.reads
+    a, b = _alike(translate(first, target), translate(second, target), value)
     op = ops.Extremum("maximum" if value.op == "Max" else "minimum")
-    return target.result(op, *_alike(left, right, shape))
+    return target.result(op, a, b)
 
 
 def _bound(value: Value, target: ResultRange) -> Source | None:
@@ -138,16 +119,14 @@ def _bound(value: Value, target: ResultRange) -> Source | None:
     return None
 
 
+def _operands(value: Value) -> tuple[Source, Source]:
+    first, second = value.reads
+    return operand(first, value), operand(second, value)
+
+
 def _product(
-    kind: type[ops.Multiply | ops.Matmul],
-    value: Value,
-    left: Value,
-    right: Value,
-    target: ResultRange,
+    kind: type[ops.Multiply | ops.Matmul], a: Source, b: Source, target: ResultRange
 ) -> Source:
-    a, b = operand(left, value), operand(right, value)
-    if kind is ops.Multiply:
-        a, b = _alike(a, b, value.static_shape)
     return target.result(kind(of_products(a.tensor.scale * b.tensor.scale, target)), a, b)
 
 
@@ -157,11 +136,15 @@ def of_products(scale: float, target: ResultRange) -> Requantization:
     return target.requantization(ratio)
 
 
-def _alike(a: Source, b: Source, shape: tuple[int, ...]) -> tuple[Source, Source]:
-    """Return two operands whose result has a shape, but for leading axes that are channels.
+def _alike(a: Source, b: Source, value: Value) -> tuple[Source, Source]:
+    """Return two operands whose result has the shape of a value, but for leading channel axes.
 
-    Either has the result's shape, or the second is one number for each channel of an image.
+    Either has the result's shape, or the second is one number for each channel of an image: they
+    change places if that is the first, unless they are subtracted.
     """
+    shape = value.static_shape
+    if a.tensor.shape != shape and value.op != "Sub":
+        a, b = b, a
     if len(shape) > 4 and b.tensor.shape == (*shape[:-2], 1, 1):
         image = shape[0], math.prod(shape[1:-2]), *shape[-2:]
         return reshaped(a, image), reshaped(b, (*image[:2], 1, 1))
@@ -186,7 +169,7 @@ def _matmul(value: Value, target: ResultRange) -> Source:
         value.reads[2:] or any(value.attrs.get(*one) != one[1] for one in _PLAIN)
     ):
         raise NotTranslated(f"{value.label} multiplies two tensors as no MatMul does")
-    return _product(ops.Matmul, value, *value.reads, target)
+    return _product(ops.Matmul, *_operands(value), target)
 
 
 _PLAIN = ("alpha", 1.0), ("transA", 0), ("transB", 0)
@@ -228,7 +211,7 @@ COMPUTING: dict[str, Rule] = {
     "Add": _add,
     "Sub": _add,
     "Mul": _multiply,
-    "Div": _divide,
+    "Div": _multiply,
     "Max": _extremum,
     "Min": _extremum,
 }

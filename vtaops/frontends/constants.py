@@ -87,8 +87,8 @@ _EXACT = RESHAPING | {"Transpose", "Add", "Sub", "Mul", "Div", "Sqrt", "Reciproc
 """Operators that are computed in float64; the others are computed in their own type."""
 
 
-def computed_from(value: Value, data: Array) -> Array | None:
-    """Return the elements of a value whose first argument has others; None if nobody can tell."""
+def computed_from(value: Value, data: Array | None) -> Array | None:
+    """Return the elements of a value whose first argument has others; None if nobody knows."""
     return _exact(value, [data, *(other.array for other in value.reads[1:])])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -69,10 +68,9 @@ def _concat(value: Value, target: ResultRange) -> Source:
 
 def _split(value: Value, target: ResultRange) -> Source:
     axis = axis_of(value, 0)
-    results = value.node.results if value.node else []
-    ends = list(accumulate(result.static_shape[axis] for result in results))
-    start = ends[value.index] - value.static_shape[axis]
-    return cut(translate(value.first, target), axis, start, ends[value.index])
+    before = value.node.results[: value.index] if value.node else []
+    start = sum(result.static_shape[axis] for result in before)
+    return cut(translate(value.first, target), axis, start, start + value.static_shape[axis])
 
 
 def _slice(value: Value, target: ResultRange) -> Source:

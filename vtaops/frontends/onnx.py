@@ -130,8 +130,8 @@ Rule = Callable[[_Reader, OnnxNode], Sequence[Value]]
 
 def _alias(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     """Pass the input on, unless the result needs its name."""
-    data = operator.args[0]
-    if data is None or operator.name in reader.kept_names:
+    data = operator.reads[0]
+    if operator.name in reader.kept_names:
         same = replace(operator, op="Identity", args=[data], attrs={}, names=operator.names[:1])
         return reader.add(same)
     return [data]
@@ -161,8 +161,8 @@ def _training(operator: OnnxNode) -> UnsupportedError:
 
 def _shape(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     """Read the shape of a tensor as a constant, if it is static."""
-    data = operator.args[0]
-    if data is None or data.shape is None:
+    data = operator.reads[0]
+    if data.shape is None:
         return reader.add(operator)
     part = slice(operator.attrs.get("start"), operator.attrs.get("end"))
     return [reader.builder.constant(np.array(data.shape, np.int64)[part], operator.name)]
@@ -173,16 +173,16 @@ def _folded(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     kind = {"Sum": "Add"}.get(operator.op, operator.op)
     if len(operator.args) == 1:
         return _alias(reader, operator)
-    total, *rest = operator.args
+    total, *rest = operator.reads
     names = [f"{operator.name}:{number}" for number in range(len(rest) - 1)]
     for right, name in zip(rest, [*names, operator.name], strict=True):
         total = reader.builder.add(kind, total, right, name=name, label=operator.label)
-    return [value for value in [total] if value is not None]
+    return [total]
 
 
 def _if(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     """Read the branch that is always taken; both if data decide."""
-    condition = operator.args[0].array if operator.args[0] is not None else None
+    condition = operator.reads[0].array
     if condition is None:
         return reader.add(operator)
     return reader.branch(operator.attrs["then_branch" if condition.item() else "else_branch"])
@@ -190,27 +190,26 @@ def _if(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
 
 def _cast_like(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     """Cast to a type that is known, so that a constant stays one."""
-    data, like = operator.args
-    if like is None or not like.dtype:
+    data, like = operator.reads
+    if not like.dtype:
         return reader.add(operator)
     kind = onnx_files.require("onnx").helper.np_dtype_to_tensor_dtype(np.dtype(like.dtype))
     return _cast(reader, replace(operator, op="Cast", args=[data], attrs={"to": kind}))
 
 
 def _cast(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
-    data = operator.args[0]
-    if data is not None and data.dtype == dtype_of(operator.attrs["to"]):
+    if operator.reads[0].dtype == dtype_of(operator.attrs["to"]):
         return _alias(reader, operator)
     return reader.add(operator)
 
 
 def _softmax(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     """Read a softmax of logits of which some are replaced by a number far below as one of a sum."""
-    logits, builder = operator.args[0], reader.builder
+    logits, builder = operator.reads[0], reader.builder
     kept = _kept(logits)
-    if logits is None or kept is None:
+    if kept is None:
         return reader.add(operator)
-    counted, *choice = logits.args
+    counted, *choice = logits.reads
     parts = (0.0 if each is kept else np.finfo(np.float32).min for each in choice)
     numbers = [builder.constant(np.array([part], logits.dtype), "mask") for part in parts]
     mask = builder.add("Where", counted, *numbers, name="mask", label=logits.label)
@@ -218,13 +217,12 @@ def _softmax(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     return reader.add(replace(operator, args=[total]))
 
 
-def _kept(logits: Value | None) -> Value | None:
+def _kept(logits: Value) -> Value | None:
     """Return what a number far below replaces in parts; None if it is not so."""
-    if logits is None or logits.op != "Where" or logits.fixed:
+    if logits.op != "Where" or logits.fixed:
         return None
-    kept = [each for each in logits.args[1:] if (number(each) or 0.0) > MASKING]
-    alone = kept[0] if len(kept) == 1 else None
-    return alone if alone is not None and alone.shape == logits.shape else None
+    kept = [each for each in logits.reads[1:] if (number(each) or 0.0) > MASKING]
+    return kept[0] if len(kept) == 1 and kept[0].shape == logits.shape else None
 
 
 RULES: dict[str, Rule] = {

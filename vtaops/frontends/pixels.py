@@ -19,7 +19,7 @@ from vtaops.graph import Convolution, TransposedConvolution
 MOST_WEIGHTS = 1 << 22
 """Maximum number of weights of such a convolution: one per channel, channel and pixel."""
 
-PixelMove = partial[Convolution | TransposedConvolution]
+PixelMove = partial[Convolution] | partial[TransposedConvolution]
 """Makes the operator from an identity requantization."""
 
 
@@ -36,7 +36,7 @@ def moved_pixels(value: Value) -> tuple[Value, PixelMove] | None:
     before, after = image.static_shape, value.static_shape
     index: Array | None = np.arange(np.prod(before)).reshape(before)
     for node in nodes:
-        index = None if index is None else computed_from(node, index)
+        index = computed_from(node, index)
     if index is None:
         return None
     kind: type[Convolution | TransposedConvolution] = TransposedConvolution

@@ -115,8 +115,7 @@ def _as(op: str, *same: str, **attributes: str) -> Rule:
 def _pair(op: str) -> Rule:
     def read(reader: _Reader, call: Any, name: str) -> Value:
         args = [reader.tensor(argument) for argument in call.args]
-        axis = {"axis": int(call.attrs.axis)}
-        return reader.builder.add(op, *args, name=name, **axis)
+        return reader.builder.add(op, *args, name=name, axis=int(call.attrs.axis))
 
     return read
 

@@ -56,47 +56,44 @@ class Sum:
 
     def rounded(self, target: ResultRange) -> Source:
         """Return the operator that rounds the sum to a grid."""
-        return self._with_room_for_biases(target)._rounded(target)
-
-    def _rounded(self, target: ResultRange) -> Source:
-        scale = self.scale
-        rounds: Rounds = "twice"
-        if target.tflite and self.product.func is Dense:
-            rounds = "once"
-            if np.ndim(scale) == 0:  # there TFLite multiplies in float32
-                scale = np.asarray(np.float32(scale), np.float64)
-        requantization = target.requantization(scale / target.scale, rounds)
-        steps = np.rint(self.bias / self.scale)
+        weight, scale = self._with_room_for_biases(target)
+        steps = np.rint(self.bias / scale)
         if np.abs(steps).max(initial=0) >= 1 << 31:
             channel = int(np.abs(steps).argmax())
             raise NotTranslated(
                 f"the bias of channel {channel} has {steps[channel]:.3g} steps of its sums, more "
                 "than 32 bits hold: the scale of its weights is too fine"
             )
-        moved = np.abs(steps * self.scale - self.bias) / target.scale
+        moved = np.abs(steps * scale - self.bias) / target.scale
         if moved.max(initial=0) > 0.5:
             raise NotTranslated("a bias between two steps of the sums, which are too coarse for it")
         bias = steps.astype(np.int32) if steps.any() else None
-        op = self.product(self.weight, bias=bias, requantization=requantization)
+        rounds: Rounds = "twice"
+        if target.tflite and self.product.func is Dense:
+            rounds = "once"
+            if scale.ndim == 0:  # there TFLite multiplies in float32
+                scale = np.float32(scale).astype(np.float64)
+        requantization = target.requantization(scale / target.scale, rounds)
+        op = self.product(weight, bias=bias, requantization=requantization)
         return target.result(op, *self.inputs)
 
-    def _with_room_for_biases(self, target: ResultRange) -> Sum:
-        """Return the sum with coarser weights in channels whose bias would leave int32.
+    def _with_room_for_biases(self, target: ResultRange) -> tuple[Array, Array]:
+        """Return weights and scale, coarser in channels whose bias would leave int32.
 
-        These are so small, for one because a batch norm left none of them, that next to nothing of
-        a step of the result is lost.
+        These weights are so small, for one because a batch norm left none of them, that next to
+        nothing of a step of the result is lost.
         """
-        weight, far = self.weight, np.abs(self.bias / self.scale) >= 1 << 30
+        weight, scale, far = self.weight, self.scale, np.abs(self.bias / self.scale) >= 1 << 30
         if self.inputs[1:] or target.tflite or len(weight) != len(far) or not far.any():
-            return self
-        own, rows = np.broadcast_to(self.scale, far.shape), weight.reshape(len(far), -1)
+            return weight, scale
+        own, rows = np.broadcast_to(scale, far.shape), weight.reshape(len(far), -1)
         live = own[~far].max(initial=0.0) or target.scale / 256
-        scale = np.where(far, np.maximum(live, np.abs(self.bias) / (1 << 24)), own)
-        kept = np.rint(rows * (own / scale)[:, None])
-        lost = np.abs(rows * own[:, None] - kept * scale[:, None]).sum(axis=1)
+        coarse = np.where(far, np.maximum(live, np.abs(self.bias) / (1 << 24)), own)
+        kept = np.rint(rows * (own / coarse)[:, None])
+        lost = np.abs(rows * own[:, None] - kept * coarse[:, None]).sum(axis=1)
         if (255 * lost > target.scale / 512).any():
-            return self
-        return replace(self, weight=kept.reshape(weight.shape).astype(weight.dtype), scale=scale)
+            return weight, scale
+        return kept.reshape(weight.shape).astype(weight.dtype), coarse
 
     def affine(self, value: Value, function: Affine) -> Sum:
         """Return an affine function of the sum."""

@@ -130,7 +130,7 @@ def steps_above_zero(data: Source) -> Array:
 
 def reals(data: Source) -> Array:
     """Return the real values of -128, -127, ..., 127."""
-    return steps_above_zero(data).astype(np.float32) * np.float32(data.tensor.scale)
+    return np.asarray(steps_above_zero(data).astype(np.float32) * np.float32(data.tensor.scale))
 
 
 def tabulated(results: Array, data: Source, name: str, target: ResultRange) -> Source:

@@ -56,12 +56,10 @@ def image_shape(value: Value) -> tuple[int, int, int, int]:
         If it is neither.
     """
     shape = value.static_shape
-    if len(shape) == 3:
-        n, c, w = shape
-        return n, c, 1, w
-    if len(shape) != 4:
+    whole = (*shape[:2], 1, *shape[2:]) if len(shape) == 3 else shape
+    if len(whole) != 4:
         raise NotTranslated(f"{value.label} is of shape {shape}, not (N, C, H, W) or (N, C, L)")
-    n, c, h, w = shape
+    n, c, h, w = whole
     return n, c, h, w
 
 
