@@ -8,7 +8,7 @@ phase, which is the number of times that data returned from the accelerator befo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 
 from vtaops.base.errors import ModelError, ShapeError, UnsupportedError
@@ -19,7 +19,7 @@ from vtaops.frontends.inference import PAIRED
 from vtaops.frontends.parts import host_function
 from vtaops.frontends.rules import RULES
 from vtaops.frontends.steps import Leaf, ResultRange, Source, Step
-from vtaops.frontends.translate import translate, translate_root
+from vtaops.frontends.translate import translate_root
 from vtaops.frontends.values import BEFORE_ROUNDING, NotTranslated, OnnxNetwork, Value
 from vtaops.graph import (
     Constant,
@@ -105,6 +105,12 @@ class ValuePlan:
         self._failed: dict[Value, Reason] = {}
         integers = (value for value in network.values if value.op in PAIRED | DYNAMIC)
         self._quantised_model = not all(value.fixed for value in integers)
+        self._place(network)
+        leaves = (leaf for source in self.sources.values() for leaf in source.leaves())
+        self.grids = {leaf.value: leaf.grid for leaf in leaves}
+
+    def _place(self, network: OnnxNetwork) -> None:
+        """Classify the values that outputs need, and count their phases."""
         needed, reads = {*network.outputs}, dict[Value, list[Value]]()
         for value in reversed(network.values):
             if value in needed:
@@ -114,8 +120,6 @@ class ValuePlan:
         for value in reversed(reads):
             phases = (self.phase(r) + (value in self.host and r in on_vta) for r in reads[value])
             self._phases[value] = max(phases, default=0)
-        leaves = (leaf for source in self.sources.values() for leaf in source.leaves())
-        self.grids = {leaf.value: leaf.grid for leaf in leaves}
 
     def phase(self, value: Value) -> int:
         """Return how often data returns from the accelerator before a value is available."""
@@ -125,19 +129,18 @@ class ValuePlan:
         """Classify a value; return the values that it needs."""
         if value.node is None or value.fixed:
             return []
-        grid, rounds = None, value.op == "QuantizeLinear"
+        grid = None
         try:
             if value.shape is not None:
                 grid = natural_grid(value)
             if grid is not None:
-                target = ResultRange(grid, tflite=self._tflite)
-                source = translate(value.first, target) if rounds else translate_root(value, target)
+                source = translate_root(value, ResultRange(grid, tflite=self._tflite))
                 self.sources[value] = source
                 return [leaf.value for leaf in source.leaves()]
             reason = self._why(value)
         except (NotTranslated, ShapeError) as error:
             reason = getattr(error, "reason", Reason("form", str(error)))
-            if rounds and grid is not None:
+            if value.op == "QuantizeLinear" and grid is not None:
                 self.quantized[value] = grid
                 self.reasons[value] = self._failed[value.first] = reason
                 return [value.first]
@@ -153,6 +156,10 @@ class ValuePlan:
         return Reason("no_operator", value.kind)
 
 
+Group = dict[Value, None]
+"""Values that the host computes in one phase, in order."""
+
+
 def _joined(reasons: Iterable[Reason]) -> Reason:
     """Return several reasons as one, grouping operators with the same reason."""
     every = list(dict.fromkeys(reasons))
@@ -161,6 +168,12 @@ def _joined(reasons: Iterable[Reason]) -> Reason:
         if names := [reason.text for reason in every if reason.code == code]:
             chosen.append(Reason(code, text.format(", ".join(names))))
     return Reason(chosen[0].code, "; ".join(reason.text for reason in chosen))
+
+
+def _read(group: Group) -> list[Value]:
+    """Return what a group reads of others, but for constants."""
+    read = dict.fromkeys(arg for value in group for arg in value.reads)
+    return [value for value in read if value not in group and not value.fixed]
 
 
 class _Emitter:
@@ -174,8 +187,9 @@ class _Emitter:
         self._steps: dict[Step, Tensor] = {}
         for value in network.inputs:
             grid = plan.grids.get(value, Grid(1.0))
-            scaled = replace(_tensor(value), scale=grid.scale, zero_point=grid.zero_point)
-            self._keep(value, self.graph.input_like(replace(scaled, name=value.name)))
+            named = replace(_tensor(value), name=value.name, scale=grid.scale)
+            tensor = self.graph.input_like(replace(named, zero_point=grid.zero_point))
+            self._keep(value, tensor)
         for phase in sorted(set(map(plan.phase, network.values))):
             self._host(phase)
             for value in network.values:
@@ -214,17 +228,12 @@ class _Emitter:
     def _float(self, value: Value) -> Tensor:
         """Return a value for the host: in floating point if it was, uint8 if it was."""
         if value not in self._floats:
-            self._floats[value] = self._for_host(value)
+            tensor = self._integers.get(value) or self._emit(self._plan.sources[value])
+            if value.dtype != "int8":
+                op = ToUint8() if value.dtype == "uint8" else Dequantize()
+                tensor = self.graph.add(op, tensor, name=self._name(value))
+            self._floats[value] = tensor
         return self._floats[value]
-
-    def _for_host(self, value: Value) -> Tensor:
-        if value not in self._integers:
-            source = self._emit(self._plan.sources[value])
-            return self.graph.add(Dequantize(), source, name=self._name(value))
-        integers = self._integers[value]
-        if value.dtype != "uint8":
-            return integers
-        return self.graph.add(ToUint8(), integers, name=self._name(value))
 
     def _output(self, value: Value) -> Tensor:
         if not value.fixed:
@@ -236,12 +245,13 @@ class _Emitter:
     def _host(self, phase: int) -> None:
         """Add the host's part of a phase: operators that the graph defines, or one function."""
         plan = self._plan
-        group = {v: None for v in self._network.values if v in plan.host and plan.phase(v) == phase}
+        own = [v for v in self._network.values if v in plan.host and plan.phase(v) == phase]
+        group = dict.fromkeys(own)
         outputs = [v for v in group if v in plan.grids or self._read_outside(v, group)]
         if group and not self._defined(group, outputs):
             self._opaque(group, outputs)
 
-    def _defined(self, group: Collection[Value], outputs: list[Value]) -> bool:
+    def _defined(self, group: Group, outputs: list[Value]) -> bool:
         """Add the operators of a group if the graph supports all; return whether it does.
 
         What lies inside of an operator that a file writes as several is not needed.
@@ -249,7 +259,7 @@ class _Emitter:
         if not self._plan.grids.keys().isdisjoint(group):
             return False  # operators of VTA read integers that the host computes
         needed, steps = {*outputs}, dict[Value, tuple[GraphOperator, list[Value]]]()
-        for value in reversed([*group]):
+        for value in reversed(group):
             if value in needed:
                 step = float_operator(value)
                 if step is None:
@@ -261,11 +271,9 @@ class _Emitter:
             self._floats[value] = self.graph.add(op, *inputs, name=self._name(value))
         return True
 
-    def _opaque(self, group: Collection[Value], outputs: list[Value]) -> None:
+    def _opaque(self, group: Group, outputs: list[Value]) -> None:
         """Add a group as one function."""
-        read = dict.fromkeys(arg for value in group for arg in value.reads)
-        inputs = [value for value in read if value not in group and not value.fixed]
-        grids = self._plan.grids
+        inputs, grids = _read(group), self._plan.grids
         reason = _joined(self._plan.reasons[value] for value in group)
         op = Host(
             host_function(self._network, inputs, outputs),
@@ -290,7 +298,7 @@ class _Emitter:
                 tensor = self.graph.add(FromUint8(grid.zero_point), tensor, scale=grid.scale)
             self._integers[value] = tensor
 
-    def _read_outside(self, value: Value, inside: Collection[Value]) -> bool:
+    def _read_outside(self, value: Value, inside: Group) -> bool:
         plan = self._plan
         return any(v is None or (v not in inside and v in plan.reasons) for v in value.readers)
 

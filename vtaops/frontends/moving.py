@@ -182,6 +182,7 @@ MOVING: dict[str, Rule] = {
     "Squeeze": _reshape,
     "Unsqueeze": _reshape,
     "Identity": _same,
+    "QuantizeLinear": _same,
     "Transpose": _permute,
     "Concat": _concat,
     "Split": _split,

@@ -52,12 +52,9 @@ def _model(
     outputs: Sequence[Value],
 ) -> ModelProto:
     helper, from_array = require("onnx").helper, require("onnx").numpy_helper.from_array
-    given = {*inputs}
-    inside = reached(outputs, lambda v: [] if v in given or _is_constant(v) else v.reads)
-    needed = dict.fromkeys(value for value in inside if value not in given)
+    needed = _needed(inputs, outputs)
     constants = filter(_is_constant, needed)
-    computed = (v for v in network.values if v in needed and not _is_constant(v))
-    nodes = dict.fromkeys(value.node for value in computed)
+    nodes = dict.fromkeys(v.node for v in network.values if v in needed and not _is_constant(v))
     graph = helper.make_graph(
         [node_proto(node, [r.name for r in node.results]) for node in nodes if node is not None],
         "part",
@@ -68,6 +65,13 @@ def _model(
     imports = [helper.make_opsetid("", network.opset)]
     model: ModelProto = helper.make_model(graph, opset_imports=imports, ir_version=IR_VERSION)
     return model
+
+
+def _needed(inputs: Sequence[Value], outputs: Sequence[Value]) -> dict[Value, None]:
+    """Return the values between, with the outputs and constants."""
+    given = {*inputs}
+    found = reached(outputs, lambda v: [] if v in given or _is_constant(v) else v.reads)
+    return dict.fromkeys(value for value in found if value not in given)
 
 
 def _is_constant(value: Value) -> bool:

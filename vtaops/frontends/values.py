@@ -300,20 +300,12 @@ class NetworkBuilder:
         if data is None or scale is None:
             raise ModelError(f"{node.label} has no scale")
         if zero is None:
-            stated = node.attrs.get("output_dtype")
-            rounded = inference.dtype_of(stated) if stated else "uint8"
+            rounded = inference.dtype_of(node.attrs.get("output_dtype") or _UINT8)
             dtype = data.dtype if node.op == "DequantizeLinear" else rounded
             zeros = np.zeros(scale.shape or (), np.dtype(dtype))
             zero = self.constant(zeros, f"{node.name}:zero_point")
-        axis, extents = int(node.attrs.get("axis", 1)), data.shape or ()
-        channels = extents[axis] if -len(extents) <= axis < len(extents) else 1
-        for parameter, what in ((scale, "scales"), (zero, "zero points")):
-            count = math.prod(parameter.shape or ())
-            if count not in (1, channels) and not node.attrs.get("block_size"):
-                raise ModelError(
-                    f"the tensor {node.name!r} of shape {extents} is quantised with {count} {what} "
-                    f"along its axis {axis}; give one, or one for each of its {channels} channels"
-                )
+        if not node.attrs.get("block_size"):
+            _check_channels(node, data, {"scales": scale, "zero points": zero})
         return replace(node, args=[data, scale, zero])
 
     def rename(self, value: Value, name: str) -> None:
@@ -334,6 +326,22 @@ class NetworkBuilder:
             unique = f"{name}_{self._taken[name]}"
         self._taken[unique] = 0
         return unique
+
+
+_UINT8 = 2
+"""ONNX's number of the type that a QuantizeLinear rounds to by default."""
+
+
+def _check_channels(node: OnnxNode, data: Value, parameters: Mapping[str, Value]) -> None:
+    axis, extents = int(node.attrs.get("axis", 1)), data.shape or ()
+    channels = extents[axis] if -len(extents) <= axis < len(extents) else 1
+    for what, parameter in parameters.items():
+        count = math.prod(parameter.shape or ())
+        if count not in (1, channels):
+            raise ModelError(
+                f"the tensor {node.name!r} of shape {extents} is quantised with {count} {what} "
+                f"along its axis {axis}; give one, or one for each of its {channels} channels"
+            )
 
 
 @dataclass(frozen=True)
