@@ -68,7 +68,7 @@ def _add(value: Value, target: ResultRange) -> Source:
     if not target.tflite:
         return sum_of_two(a, b, target, -1.0 if value.op == "Sub" else 1.0)
     scales = a.tensor.scale, b.tensor.scale
-    return target.result(_tflite_sum(value, scales, target), a, b)
+    return target.result(_tflite_operator(value, scales, target), a, b)
 
 
 def sum_of_two(a: Source, b: Source, target: ResultRange, sign: float = 1.0) -> Source:
@@ -187,17 +187,18 @@ def _with_constant(value: Value, target: ResultRange) -> Source | None:
     if unit.size != 1 or not varying_axes(steps, value.static_shape) <= {1}:
         return None
     data = operand(tensor, value)
-    scale = data.tensor.scale
     terms = [steps_above_zero(data), steps.reshape(-1, 1)][order]
-    scales = [scale, unit.item()][order]
-    op: ops.Multiply | ops.RescaledAdd = _tflite_sum(value, scales, target)
-    if value.op == "Mul":
-        op = ops.Multiply(of_products(scale * unit.item(), target))
+    scales = [data.tensor.scale, unit.item()][order]
+    op = _tflite_operator(value, scales, target)
     steps = op.requantization.rounded(op.sums(*terms))
     return of_steps(steps, data, value.op.lower(), target)
 
 
-def _tflite_sum(value: Value, scales: Sequence[float], target: ResultRange) -> ops.RescaledAdd:
+def _tflite_operator(
+    value: Value, scales: Sequence[float], target: ResultRange
+) -> ops.Multiply | ops.RescaledAdd:
+    if value.op == "Mul":
+        return ops.Multiply(of_products(math.prod(scales), target))
     sign, bounds = -1 if value.op == "Sub" else 1, (target.zero_point, target.clip)
     return ops.RescaledAdd.from_scales(scales, target.scale, *bounds, sign=sign)
 

@@ -28,7 +28,7 @@ def real(value: Value | None) -> Array | None:
         return None
     if value.op == "DequantizeLinear" and (quantized := integers(value)) is not None:
         return np.asarray(quantized[0] * quantized[1])
-    array = _exact(value, [*map(real, value.args)]) if value.op in _EXACT else None
+    array = computed_with(value, [*map(real, value.args)]) if value.op in _EXACT else None
     array = value.array if array is None else array
     return array.astype(np.float64) if array is not None and array.dtype.kind == "f" else array
 
@@ -56,19 +56,20 @@ def integers(value: Value | None, *, narrow: bool = False) -> tuple[Array, Array
     if value is None or not value.fixed:
         return None
     if value.op in RESHAPING or value.op == "Transpose":
-        inner = integers(value.args[0], narrow=narrow)
-        parts = () if inner is None else np.broadcast_arrays(*inner)
-        moved = [part for each in parts if (part := computed_from(value, each)) is not None]
-        return (moved[0], moved[1]) if len(moved) == 2 else None
+        inner = integers(value.first, narrow=narrow)
+        if inner is None:
+            return None
+        data, scale = (computed_from(value, each) for each in np.broadcast_arrays(*inner))
+        return None if data is None or scale is None else (data, scale)
     return _dequantized(value, narrow) if value.op == "DequantizeLinear" else None
 
 
-def are_integers(value: Value | None) -> bool:
+def are_integers(value: Value) -> bool:
     """Return whether `integers` knows a value, without computing it."""
-    while value is not None and (value.op in RESHAPING or value.op == "Transpose"):
-        value = value.args[0]
-    quantized = value is not None and value.op == "DequantizeLinear"
-    return value is not None and quantized and value.fixed and not value.attrs.get("block_size")
+    while value.op in RESHAPING or value.op == "Transpose":
+        value = value.first
+    quantized = value.op == "DequantizeLinear" and value.fixed
+    return quantized and not value.attrs.get("block_size")
 
 
 def _dequantized(value: Value, narrow: bool) -> tuple[Array, Array] | None:
@@ -89,10 +90,10 @@ _EXACT = RESHAPING | {"Transpose", "Add", "Sub", "Mul", "Div", "Sqrt", "Reciproc
 
 def computed_from(value: Value, data: Array | None) -> Array | None:
     """Return the elements of a value whose first argument has others; None if nobody knows."""
-    return _exact(value, [data, *(other.array for other in value.reads[1:])])
+    return computed_with(value, [data, *(other.array for other in value.reads[1:])])
 
 
-def _exact(value: Value, arguments: Sequence[Array | None]) -> Array | None:
+def computed_with(value: Value, arguments: Sequence[Array | None]) -> Array | None:
     """Return the elements of a value in the type of its arguments, if all of these are known."""
     known = [argument for argument in arguments if argument is not None]
     if value.node is None or len(known) < len(arguments):

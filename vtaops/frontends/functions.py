@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vtaops.base.shapes import Array
-from vtaops.frontends.constants import real
-from vtaops.frontends.inference import evaluated
+from vtaops.frontends.constants import computed_with, real
 from vtaops.frontends.values import NotTranslated, Value
 
 _ELEMENTWISE = frozenset(
@@ -46,11 +45,19 @@ LONGEST_CHAIN = 12
 
 def argument_of(value: Value) -> Value | None:
     """Return the dequantised tensor of which a value is an elementwise function, else None."""
-    try:
-        arguments = _arguments(value, value.static_shape, LONGEST_CHAIN)
-    except NotTranslated:
-        return None
-    return arguments.pop() if len(arguments) == 1 else None
+    (argument, *others) = _arguments(value, value.shape, LONGEST_CHAIN) or {value}
+    quantized = argument.op == "DequantizeLinear" and not argument.fixed
+    return argument if quantized and not others and argument.shape == value.shape else None
+
+
+def _arguments(value: Value, shape: tuple[int, ...] | None, depth: int) -> set[Value]:
+    """Return the values of which a value is an elementwise function, but for constants."""
+    constant = real(value)
+    if constant is not None and varying_axes(constant, shape or ()) <= {1}:  # one for each channel
+        return set()
+    if not depth or constant is not None or value.shape != shape or not is_elementwise(value):
+        return {value}
+    return set().union(*(_arguments(read, shape, depth - 1) for read in value.reads))
 
 
 def apply(value: Value, known: dict[Value, Array]) -> Array:
@@ -72,10 +79,10 @@ def _applied(value: Value, known: dict[Value, Array]) -> Array:
     arguments = [apply(operand, known) for operand in value.reads]
     if value.op == "Gelu":
         return _gelu(value, *arguments)
-    results = evaluated(value.node, arguments) if value.node else None
+    results = computed_with(value, arguments)
     if results is None:
         raise NotTranslated(f"{value.label} cannot be computed on 256 values")
-    return results[0]
+    return results
 
 
 @dataclass(frozen=True)
@@ -157,17 +164,3 @@ def varying_axes(constant: Array, shape: tuple[int, ...]) -> set[int]:
     """Return the axes of a shape along which a constant that broadcasts to it varies."""
     missing = len(shape) - constant.ndim
     return {missing + axis for axis, extent in enumerate(constant.shape) if extent != 1}
-
-
-def _arguments(value: Value, shape: tuple[int, ...], depth: int) -> set[Value]:
-    """Return the dequantised tensors of which a value is an elementwise function."""
-    constant = real(value)
-    if constant is not None and varying_axes(constant, shape) <= {1}:  # numbers, or by channel
-        return set()
-    if constant is not None or value.shape != shape:
-        raise NotTranslated(f"{value.label} has another shape")
-    if value.op == "DequantizeLinear":
-        return {value}
-    if not is_elementwise(value) or not depth:
-        raise NotTranslated(f"{value.label} is not an elementwise function")
-    return set().union(*(_arguments(operand, shape, depth - 1) for operand in value.reads))

@@ -103,8 +103,9 @@ class ValuePlan:
         self.reasons: dict[Value, Reason] = {}
         self._phases: dict[Value, int] = {}
         self._failed: dict[Value, Reason] = {}
-        integers = (value for value in network.values if value.op in PAIRED | DYNAMIC)
-        self._quantised_model = not all(value.fixed for value in integers)
+        self._quantised_model = any(
+            value.op in PAIRED | DYNAMIC and not value.fixed for value in network.values
+        )
         self._place(network)
         leaves = (leaf for source in self.sources.values() for leaf in source.leaves())
         self.grids = {leaf.value: leaf.grid for leaf in leaves}

@@ -28,8 +28,7 @@ def is_sum(value: Value) -> bool:
 def _is_product(value: Value) -> bool:
     """Return whether a value is a product with weights."""
     if value.op in ("MatMul", "Gemm"):
-        weights = value.argument(1)
-        return weights is not None and len(weights.shape or ()) < 3 and are_integers(weights)
+        return len(value.reads[1].shape or ()) < 3 and are_integers(value.reads[1])
     return value.op in PRODUCTS
 
 
@@ -107,14 +106,14 @@ def _spread(total: Sum, shape: tuple[int, ...]) -> Sum:
     return total
 
 
-def _weights(value: Value | None, axis: int) -> tuple[Array, Array]:
+def _weights(value: Value, axis: int) -> tuple[Array, Array]:
     """Return weights and their scale: one number, or one per index of `axis`.
 
     Weights are 8-bit integers less their zero point, so they have up to 9 bits.
     """
     constant = integers(value, narrow=True)
     if constant is None:
-        raise NotTranslated(f"the weights {value and value.name!r} are not quantised constants")
+        raise NotTranslated(f"the weights {value.name!r} are not quantised constants")
     data, scale = constant
     if data.min() < -255 or data.max() > 255:
         raise NotTranslated("weights of more than 8 bits")
@@ -156,7 +155,7 @@ def _narrow(
 def _convolution(value: Value) -> Sum:
     """Read a Conv or a ConvTranspose, whose weights count results on axis 1."""
     transposed, groups = value.op == "ConvTranspose", int(value.attrs.get("group", 1))
-    weight, scale = _weights(value.argument(1), int(transposed))
+    weight, scale = _weights(value.reads[1], int(transposed))
     if transposed and groups > 1 and scale.ndim:
         scale = np.tile(scale, groups)
     geometry = window(value)
@@ -173,11 +172,9 @@ def _convolution(value: Value) -> Sum:
 
 
 def _dense(value: Value) -> Sum:
-    weights, attrs, shape = value.argument(1), value.attrs, value.static_shape
-    if weights is None or len(weights.static_shape) != 2:
-        raise NotTranslated(
-            f"{value.label} multiplies by {weights and weights.shape}, not a matrix"
-        )
+    weights, attrs, shape = value.reads[1], value.attrs, value.static_shape
+    if len(weights.static_shape) != 2:
+        raise NotTranslated(f"{value.label} multiplies by {weights.shape}, not a matrix")
     if attrs.get("transA"):
         raise NotTranslated(f"{value.label} transposes its data")
     outputs = 0 if attrs.get("transB") else 1
