@@ -35,21 +35,15 @@ def _dequantize(value: Value, target: ResultRange) -> Source:
     source = translate(rounded, ResultRange(grid))
     if grid == target.grid and whole:
         return source
-    ratio = grid.scale / target.scale
-    if target.tflite and all(reader and reader.op != "QuantizeLinear" for reader in value.readers):
-        ratio = _tflite_ratio(grid.scale, target)  # of an activation that stands alone
-    return target.rescaled(source, ratio)
+    if all(reader and reader.op != "QuantizeLinear" for reader in value.readers):
+        return target.result(ops.Requantize(of_products(grid.scale, target)), source)
+    return target.rescaled(source, target.ratio(source))
 
 
 def _is_one_rounding(value: Value, rounded: Value) -> bool:
     """Return whether a clip on its own grid is one clip of a float value after one rounding."""
     alone = len(value.readers) == len(rounded.readers) == 1
     return alone and rounded.op == "QuantizeLinear" and grid_of(rounded) == grid_of(value)
-
-
-def _tflite_ratio(scale: float, target: ResultRange) -> float:
-    """Return a ratio of scales in float32, as most of TFLite's operators do."""
-    return float(np.float32(scale) / np.float32(target.scale))
 
 
 def _sum(value: Value, target: ResultRange) -> Source:
@@ -132,8 +126,8 @@ def _product(
 
 def of_products(scale: float, target: ResultRange) -> Requantization:
     """Return the requantisation of products with a scale; TFLite computes the ratio in float32."""
-    ratio = _tflite_ratio(scale, target) if target.tflite else scale / target.scale
-    return target.requantization(ratio)
+    kind = np.float32 if target.tflite else float
+    return target.requantization(float(kind(scale) / kind(target.scale)))
 
 
 def _alike(a: Source, b: Source, value: Value) -> tuple[Source, Source]:

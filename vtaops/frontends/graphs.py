@@ -128,7 +128,7 @@ class ValuePlan:
 
     def _classify(self, value: Value) -> list[Value]:
         """Classify a value; return the values that it needs."""
-        if value.node is None or value.fixed:
+        if value.fixed:
             return []
         grid = None
         try:

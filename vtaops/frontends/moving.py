@@ -68,8 +68,7 @@ def _concat(value: Value, target: ResultRange) -> Source:
 
 def _split(value: Value, target: ResultRange) -> Source:
     axis = axis_of(value, 0)
-    before = value.node.results[: value.index] if value.node else []
-    start = sum(result.static_shape[axis] for result in before)
+    start = sum(result.static_shape[axis] for result in value.node.results[: value.index])
     return cut(translate(value.first, target), axis, start, start + value.static_shape[axis])
 
 

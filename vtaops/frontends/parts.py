@@ -56,7 +56,7 @@ def _model(
     constants = filter(_is_constant, needed)
     nodes = dict.fromkeys(v.node for v in network.values if v in needed and not _is_constant(v))
     graph = helper.make_graph(
-        [node_proto(node, [r.name for r in node.results]) for node in nodes if node is not None],
+        [node_proto(node, [r.name for r in node.results]) for node in nodes],
         "part",
         [_described(value) for value in inputs],
         [_described(value) for value in outputs],

@@ -65,7 +65,7 @@ def translate_root(value: Value, target: ResultRange) -> Source:
     if target.tflite:
         rule = TFLITE_RULES.get(value.op, rule)
     try:
-        if value.node is None:
+        if value.op in ("input", "constant"):
             raise NotTranslated(f"the {value.op} {value.name!r} is not quantised", "float")
         if rule is None or (value.index and value.op != "Split"):
             raise NotTranslated(value.kind, "no_operator")

@@ -57,7 +57,7 @@ class OnnxNode:
     Attributes
     ----------
     op
-        Its name in ONNX.
+        Its name in ONNX; `input` or `constant` if nothing computes its result.
     args
         Tensors that it reads; None for an optional one that is absent.
     attrs
@@ -101,7 +101,7 @@ class OnnxNode:
 
 @dataclass(eq=False)
 class Value:
-    """A tensor: an input, a constant, or a result of a node.
+    """A tensor.
 
     Attributes
     ----------
@@ -112,7 +112,7 @@ class Value:
     dtype
         Name of its NumPy dtype; empty if it is unknown, or if it is no tensor.
     node
-        The node that computes it; None for inputs and constants.
+        The node that computes it; one that reads nothing for inputs and constants.
     index
         Which result of the node it is.
     readers
@@ -124,22 +124,20 @@ class Value:
     name: str
     shape: tuple[int, ...] | None
     dtype: str
-    node: OnnxNode | None = field(default=None, repr=False)
+    node: OnnxNode = field(repr=False)
     index: int = 0
     readers: list[Value | None] = field(default_factory=list, repr=False)
     constant: Array | None = field(default=None, repr=False)
 
     @property
     def op(self) -> str:
-        """The operator that computes it; `input` or `constant` if there is none."""
-        if self.node is None:
-            return "input" if self.constant is None else "constant"
+        """The operator that computes it."""
         return self.node.op
 
     @property
     def args(self) -> tuple[Value | None, ...]:
         """The arguments of its node."""
-        return () if self.node is None else tuple(self.node.args)
+        return tuple(self.node.args)
 
     @property
     def first(self) -> Value:
@@ -150,7 +148,7 @@ class Value:
 
     def argument(self, index: int) -> Value | None:
         """Return an argument; None if it is absent."""
-        return None if self.node is None else self.node.argument(index)
+        return self.node.argument(index)
 
     @property
     def static_shape(self) -> tuple[int, ...]:
@@ -162,7 +160,7 @@ class Value:
     @property
     def reads(self) -> list[Value]:
         """The tensors that its node reads."""
-        return [] if self.node is None else self.node.reads
+        return self.node.reads
 
     @property
     def orders(self) -> list[tuple[Value, Value]]:
@@ -172,12 +170,12 @@ class Value:
     @property
     def attrs(self) -> Mapping[str, Any]:
         """The attributes of its node."""
-        return {} if self.node is None else self.node.attrs
+        return self.node.attrs
 
     @property
     def label(self) -> str:
         """How the user's file names the operator that computes it."""
-        return f"{self.op} {self.name!r}" if self.node is None else self.node.label
+        return self.node.label
 
     @property
     def kind(self) -> str:
@@ -187,16 +185,13 @@ class Value:
     @cached_property
     def fixed(self) -> bool:
         """Whether it depends on no input."""
-        if self.node is None:
-            return self.constant is not None
-        return self.node.op not in RANDOM and all(value.fixed for value in self.reads)
+        return self.op not in RANDOM | {"input"} and all(value.fixed for value in self.reads)
 
     @cached_property
     def array(self) -> Array | None:
         """Its elements if it is fixed, in its dtype; None if it is not, or nobody can tell."""
-        if self.node is None or not self.fixed:
-            return self.constant
-        return inference.computed(self)
+        known = self.constant is not None or not self.fixed
+        return self.constant if known else inference.computed(self)
 
 
 def reached(values: Iterable[Value], inner: Callable[[Value], Sequence[Value]]) -> Iterator[Value]:
@@ -237,7 +232,7 @@ class OnnxNetwork:
     def forget(self) -> None:
         """Take values apart: their circles keep constants until the next collection."""
         for value in (*self.inputs, *self.values):
-            value.node = None
+            del value.node
             value.readers.clear()
 
 
@@ -252,13 +247,19 @@ class NetworkBuilder:
 
     def input(self, name: str, shape: Sequence[int], dtype: str) -> Value:
         """Add an input."""
-        value = Value(self._unique(name), tuple(shape), dtype)
+        value = self._source("input", name, tuple(shape), dtype)
         self.inputs.append(value)
         return value
 
     def constant(self, array: Array, name: str = "constant") -> Value:
         """Return a constant."""
-        return Value(self._unique(name), array.shape, str(array.dtype), constant=array)
+        value = self._source("constant", name, array.shape, str(array.dtype))
+        value.constant = array
+        return value
+
+    def _source(self, op: str, name: str, shape: tuple[int, ...], dtype: str) -> Value:
+        unique = self._unique(name)
+        return Value(unique, shape, dtype, OnnxNode(op, (), {}, [unique], f"{op} {unique!r}"))
 
     def add(
         self, op: str, *args: Value | None, name: str = "", label: str = "", **attrs: Any
