@@ -114,10 +114,7 @@ def interpolated(value: Value, factors: Size, target: ResultRange) -> Source:
     """
     if target.tflite:
         raise NotTranslated(f"{value.label} is rounded in another way")
-    taps = [
-        np.ones(f, np.int64) if f % 2 else np.convolve(np.ones(f, np.int64), [1, 1])
-        for f in factors
-    ]
+    taps = [np.convolve(np.ones(f, np.int64), [1] if f % 2 else [1, 1]) for f in factors]
     (top, left), channels = (len(tap) // 2 for tap in taps), image_shape(value)[1]
     image = step(ops.Upsample(factors), image_operand(value))
     image = step(ops.Pad((top, left, top, left), "edge"), image)

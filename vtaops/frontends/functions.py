@@ -34,11 +34,6 @@ def _gelu(value: Value, x: Array) -> Array:
     return np.asarray(x * (1 + erf(x / np.float32(math.sqrt(2)))) / 2)
 
 
-def is_elementwise(value: Value) -> bool:
-    """Return whether each element of a value depends on those at its place alone."""
-    return value.op in _ELEMENTWISE
-
-
 LONGEST_CHAIN = 12
 """Maximum length of a chain of operators; no common activation function is longer."""
 
@@ -46,8 +41,9 @@ LONGEST_CHAIN = 12
 def argument_of(value: Value) -> Value | None:
     """Return the dequantised tensor of which a value is an elementwise function, else None."""
     (argument, *others) = _arguments(value, value.shape, LONGEST_CHAIN) or {value}
-    quantized = argument.op == "DequantizeLinear" and not argument.fixed
-    return argument if quantized and not others and argument.shape == value.shape else None
+    if others or argument is value or argument.fixed or argument.shape != value.shape:
+        return None
+    return argument if argument.op == "DequantizeLinear" else None
 
 
 def _arguments(value: Value, shape: tuple[int, ...] | None, depth: int) -> set[Value]:
@@ -55,7 +51,7 @@ def _arguments(value: Value, shape: tuple[int, ...] | None, depth: int) -> set[V
     constant = real(value)
     if constant is not None and varying_axes(constant, shape or ()) <= {1}:  # one for each channel
         return set()
-    if not depth or constant is not None or value.shape != shape or not is_elementwise(value):
+    if not depth or constant is not None or value.shape != shape or value.op not in _ELEMENTWISE:
         return {value}
     return set().union(*(_arguments(read, shape, depth - 1) for read in value.reads))
 

@@ -27,8 +27,8 @@ def grid_of(value: Value) -> Grid:
     ModelError
         If the scale is not a positive finite number.
     """
-    data, scale, zero = value.args
-    kind = value.dtype if value.op == "QuantizeLinear" or data is None else data.dtype
+    data, scale, zero = value.reads
+    kind = value.dtype if value.op == "QuantizeLinear" else data.dtype
     steps, offsets = real(scale), real(zero)
     if kind not in EIGHT_BITS:
         raise NotTranslated(f"{value.label} is of {kind}; VTA computes with 8 bits")

@@ -14,7 +14,7 @@ import numpy as np
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Array
-from vtaops.frontends.functions import Affine, affine_of, apply, argument_of, is_elementwise
+from vtaops.frontends.functions import Affine, affine_of, apply, argument_of
 from vtaops.frontends.grids import EIGHT_BITS, natural_grid
 from vtaops.frontends.steps import Leaf, ResultRange, Source, reshaped
 from vtaops.frontends.sums import scaled
@@ -28,7 +28,7 @@ RULES: dict[str, Rule] = {}
 """The rules by operator of ONNX; `vtaops.frontends.rules` fills it."""
 
 TFLITE_RULES: dict[str, Rule] = {}
-"""Rules of what TFLite's reference kernels compute otherwise than real numbers rounded."""
+"""The same where TFLite's reference kernels compute otherwise than real numbers rounded."""
 
 
 def translate(value: Value, target: ResultRange) -> Source:
@@ -61,9 +61,7 @@ def _constant(value: Value, target: ResultRange) -> Source:
 
 def translate_root(value: Value, target: ResultRange) -> Source:
     """Return the integer operators of a value to compute now; see `translate`."""
-    rule = RULES.get(value.op)
-    if target.tflite:
-        rule = TFLITE_RULES.get(value.op, rule)
+    rule = (TFLITE_RULES if target.tflite else RULES).get(value.op)
     try:
         if value.op in ("input", "constant"):
             raise NotTranslated(f"the {value.op} {value.name!r} is not quantised", "float")
@@ -83,7 +81,7 @@ def _as_function(value: Value, target: ResultRange) -> Source | None:
     affine = affine_of(value)
     if affine is not None and affine.tensor is not value:
         return affine_function(value, affine, target)
-    data = argument_of(value) if is_elementwise(value) else None
+    data = argument_of(value)
     return None if data is None else _table(value, data, target)
 
 

@@ -27,6 +27,9 @@ OPSET = 21
 BEFORE_ROUNDING = ":float"
 """Ends the name of a float tensor of which the file has only the rounded integers."""
 
+UINT8 = 2
+"""ONNX's number of the type that a QuantizeLinear rounds to by default."""
+
 RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"}
     | {"RandomUniformLike"}
@@ -301,7 +304,7 @@ class NetworkBuilder:
         if data is None or scale is None:
             raise ModelError(f"{node.label} has no scale")
         if zero is None:
-            rounded = inference.dtype_of(node.attrs.get("output_dtype") or _UINT8)
+            rounded = inference.dtype_of(node.attrs.get("output_dtype") or UINT8)
             dtype = data.dtype if node.op == "DequantizeLinear" else rounded
             zeros = np.zeros(scale.shape or (), np.dtype(dtype))
             zero = self.constant(zeros, f"{node.name}:zero_point")
@@ -327,10 +330,6 @@ class NetworkBuilder:
             unique = f"{name}_{self._taken[name]}"
         self._taken[unique] = 0
         return unique
-
-
-_UINT8 = 2
-"""ONNX's number of the type that a QuantizeLinear rounds to by default."""
 
 
 def _check_channels(node: OnnxNode, data: Value, parameters: Mapping[str, Value]) -> None:

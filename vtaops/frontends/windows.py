@@ -129,8 +129,8 @@ def _padding(value: Value, axis: int, total: int) -> tuple[int, int]:
     if auto == "VALID" or not pads:
         return 0, 0
     rank = len(pads) // 2
-    missing = 2 - rank
-    return (0, 0) if axis < missing else (pads[axis - missing], pads[axis - missing + rank])
+    start = axis - 2 + rank
+    return (0, 0) if start < 0 else (pads[start], pads[start + rank])
 
 
 def pad_widths(value: Value) -> list[tuple[int, int]]:
