@@ -16,10 +16,9 @@ RESHAPING = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"}
 """Operators whose results are the bytes of their first argument, in another shape."""
 
 
-def axis_of(value: Value, default: int, rank: int | None = None) -> int:
-    """Return the attribute `axis`, counted from the front of a tensor of `rank` (the value's)."""
-    rank = len(value.shape or ()) if rank is None else rank
-    return int(value.attrs.get("axis", default)) % max(rank, 1)
+def axis_of(value: Value, default: int) -> int:
+    """Return the attribute `axis`, counted from the front of the first argument."""
+    return int(value.attrs.get("axis", default)) % max(len(value.first.shape or ()), 1)
 
 
 def real(value: Value | None) -> Array | None:

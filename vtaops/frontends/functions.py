@@ -149,7 +149,7 @@ AFFINE: dict[str, tuple[AffineRule, AffineRule | None]] = {
 def _batch_norm(value: Value) -> Affine | None:
     data, *statistics = value.reads
     numbers = [array for one in statistics if (array := real(one)) is not None]
-    if len(numbers) != 4 or data.shape is None:
+    if len(numbers) != 4:
         return None
     scale, bias, mean, variance = numbers
     factor = scale / np.sqrt(variance + np.float32(value.attrs.get("epsilon", 1e-5)))

@@ -95,7 +95,7 @@ MOST_RUNS = 64
 def _gather(value: Value, target: ResultRange) -> Source:
     """Translate to slices that are joined, which move no data on channels."""
     shape, index = value.first.static_shape, whole_numbers(value.argument(1))
-    axis = axis_of(value, 0, len(shape))
+    axis = axis_of(value, 0)
     if not index or min(index) < -shape[axis] or max(index) >= shape[axis]:
         raise NotTranslated(f"{value.label} reads indices that are no constants in range")
     places = np.mod(index, shape[axis])
@@ -150,22 +150,21 @@ def _pad(value: Value, target: ResultRange) -> Source:
     channels, *space = widths[1:]
     if any(channels) if mode != "constant" else amount and any(map(any, space)):
         raise NotTranslated(f"{value.label} pads by other values than zeros")
-    return _padded(_bordered(source, space, mode), *channels, amount)
+    return _extended(source, channels, space, mode, amount)
 
 
-def _bordered(image: Source, space: list[tuple[int, int]], mode: Any) -> Source:
+def _extended(
+    image: Source, channels: tuple[int, int], space: list[tuple[int, int]], mode: Any, amount: float
+) -> Source:
+    """Return an image with a border, and with channels of a constant: a product with ones."""
     (top, bottom), (left, right) = [(0, 0)] * (2 - len(space)) + space
     sides = top, left, bottom, right
-    return step(ops.Pad(sides, mode), image) if any(sides) else image
-
-
-def _padded(image: Source, before: int, behind: int, amount: float) -> Source:
-    """Return an image with channels of a constant beside its own: a product with ones."""
-    if not before and not behind:
+    if any(sides):
+        image = step(ops.Pad(sides, mode), image)
+    if not any(channels):
         return image
     own, zero = image.tensor.shape[1], image.tensor.zero_point
-    channels = np.arange(before + own + behind)
-    weight = np.equal.outer(channels, before + np.arange(own)).astype(np.int8)
+    weight = np.eye(own + sum(channels), own, -channels[0], np.int8)
     steps = np.clip(np.rint(amount / image.tensor.scale) + zero, -128, 127) - zero
     bias = np.where(weight.any(axis=1), 0, steps).astype(np.int32) if steps else None
     unchanged = _unchanged(image.tensor)

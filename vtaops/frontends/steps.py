@@ -153,8 +153,8 @@ def reduced_image(value: Value, source: Source) -> tuple[Source, Size]:
     kept = sorted({*range(len(shape))} - {*axes})
     if kept + axes != sorted(kept + axes):
         source = step(Transpose((*kept, *axes)), source)
-    rows = [[shape[axis] for axis in part] for part in (kept[:1], kept[1:], axes[:-1], axes[-1:])]
-    n, c, h, w = (math.prod(row) for row in rows)
+    parts = kept[:1], kept[1:], axes[:-1], axes[-1:]
+    n, c, h, w = (math.prod(shape[axis] for axis in part) for part in parts)
     return reshaped(source, (n, c, h, w)), (h, w)
 
 
