@@ -396,6 +396,36 @@ def test_a_gemm_of_two_tensors_keeps_its_meaning(more, bias):
     assert apart.max() <= 1
 
 
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        [("Max", 5), ("Min", 3)],
+        [("Min", -5), ("Max", -3)],
+        [("Clip", 5, 3)],
+        [("Clip", 5, 7), ("Clip", 1, 3)],
+        [("Relu",), ("Min", -1)],
+    ],
+)
+def test_the_last_of_bounds_that_exclude_each_other_holds(bounds):
+    b = Builder(3)
+    b.input((4, 4))
+    scale, zero = b.constant(np.float32(2**-3)), b.constant(np.int8(0))
+    rounded = b.add("QuantizeLinear", "x", scale, zero)
+    weight = b.constant(np.eye(4, dtype=np.int8) * 64), b.constant(np.float32(2**-6)), zero
+    total = b.add(
+        "MatMul", *(b.add("DequantizeLinear", *of) for of in ((rounded, scale, zero), weight))
+    )
+    for kind, *limits in bounds:
+        total = b.add(kind, total, *(b.constant(np.float32(limit)) for limit in limits))
+    rounded = b.add("QuantizeLinear", total, scale, zero)
+    b.output(b.add("DequantizeLinear", rounded, scale, zero))
+    model = b.model()
+    apart, _ = steps_apart(
+        import_model(model), model, 9 * b.rng.standard_normal((4, 4), np.float32)
+    )
+    assert apart.max() == 0
+
+
 def test_axes_that_are_given_when_it_runs_and_none_of_them():
     """Then only the file states the shape of the result; the input has no elements."""
     nodes = (
