@@ -5,7 +5,7 @@ The definition of each is: dequantise the operands, compute, quantise the result
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,8 +29,8 @@ class Composition:
         third argument from 2 on.
     result : int
         Index of the scale of the result; the zero point follows.
-    weight_axis : callable
-        Returns the channel axis of the second operand from the attributes.
+    weight_axis : int
+        The channel axis of the second operand, if it is not transposed.
     bias : int
         Index of the bias; 0 if there is none.
     """
@@ -38,7 +38,7 @@ class Composition:
     kind: str
     operands: tuple[int, ...]
     result: int
-    weight_axis: Callable[[Mapping[str, Any]], int] = lambda _: 1
+    weight_axis: int = 1
     bias: int = 0
 
     def __call__(self, to: Parts) -> Value:
@@ -47,7 +47,7 @@ class Composition:
             raise UnsupportedError(f"{whole.label} has channels last; vtaops reads channels first")
         attrs = {k: v for k, v in whole.attrs.items() if k not in ("channels_last", "opset")}
         first, *others = self.operands or range(2, len(whole.args), 3)
-        axis = self.weight_axis(attrs)
+        axis = self.weight_axis - attrs.get("transB", 0)
         operands = [_operand(to, first), *(_operand(to, other, axis) for other in others)]
         if self.bias and whole.argument(self.bias) is not None:
             operands.append(_bias(to, self.bias))
@@ -103,9 +103,9 @@ def _average_pool(to: Parts) -> Value:
 
 
 RULES: dict[str, Callable[[Parts], Value]] = {
-    "QLinearConv": Composition("Conv", (0, 3), 6, lambda _: 0, bias=8),
-    "QLinearMatMul": Composition("MatMul", (0, 3), 6, lambda _: -1),
-    "QGemm": Composition("Gemm", (0, 3), 7, lambda attrs: 1 - attrs.get("transB", 0), bias=6),
+    "QLinearConv": Composition("Conv", (0, 3), 6, weight_axis=0, bias=8),
+    "QLinearMatMul": Composition("MatMul", (0, 3), 6, weight_axis=-1),
+    "QGemm": Composition("Gemm", (0, 3), 7, bias=6),
     "QLinearAdd": Composition("Add", (0, 3), 6),
     "QLinearMul": Composition("Mul", (0, 3), 6),
     "QLinearGlobalAveragePool": Composition("GlobalAveragePool", (0,), 3),
