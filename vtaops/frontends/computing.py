@@ -36,6 +36,7 @@ def _dequantize(value: Value, target: ResultRange) -> Source:
     if grid == target.grid and whole:
         return source
     if all(reader and reader.op != "QuantizeLinear" for reader in value.readers):
+        # an activation that stands alone
         return target.result(ops.Requantize(of_products(grid.scale, target)), source)
     return target.rescaled(source, target.ratio(source))
 
