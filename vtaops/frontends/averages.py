@@ -38,7 +38,6 @@ def _average_pool(value: Value, target: ResultRange) -> Source:
     return _average(
         value,
         image,
-        target.ratio(image),
         math.prod(pool.kernel),
         target,
         kernel=pool.kernel,
@@ -63,18 +62,16 @@ def _mean(value: Value, target: ResultRange) -> Source:
     """Translate a mean or a sum over any axes."""
     image, window = reduced_image(value, operand(value.first, value))
     count = math.prod(window)
-    ratio = target.ratio(image) * (count if value.op == "ReduceSum" else 1)
     whole = window == image.tensor.shape[2:]
     geometry = {} if whole else {"kernel": window, "strides": (1, 1)}
-    return _average(value, image, ratio, count, target, **geometry)
+    return _average(value, image, count, target, **geometry)
 
 
-def _average(
-    value: Value, image: Source, ratio: float, count: int, target: ResultRange, **window: Any
-) -> Source:
-    """Return the mean over windows of so many pixels, times a ratio of scales."""
+def _average(value: Value, image: Source, count: int, target: ResultRange, **window: Any) -> Source:
+    """Return the mean, or the sum, over windows of so many pixels."""
     if not count:
         raise NotTranslated(f"{value.label} is a mean over no pixels")
+    ratio = target.ratio(image) * (count if value.op == "ReduceSum" else 1)
     if target.tflite:
         scaling = _mean_scaling(ratio, count, value.op == "AveragePool", target)
         halves = count % 2 == 0 or window.get("exclude_padding")

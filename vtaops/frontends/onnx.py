@@ -170,13 +170,13 @@ def _shape(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
 
 def _folded(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     """Read an operator of any number of tensors as operators of two."""
-    kind = {"Sum": "Add"}.get(operator.op, operator.op)
-    if len(operator.args) == 1:
-        return _alias(reader, operator)
+    kind, parts = {"Sum": "Add"}.get(operator.op, operator.op), Parts(reader.builder, operator)
     total, *rest = operator.reads
-    names = [f"{operator.name}:{number}" for number in range(len(rest) - 1)]
-    for right, name in zip(rest, [*names, operator.name], strict=True):
-        total = reader.builder.add(kind, total, right, name=name, label=operator.label)
+    if not rest:
+        return _alias(reader, operator)
+    names = [f":{number}" for number in range(len(rest) - 1)]
+    for right, name in zip(rest, [*names, ""], strict=True):
+        total = parts.add(kind, total, right, part=name)
     return [total]
 
 

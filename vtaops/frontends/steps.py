@@ -68,9 +68,9 @@ class ResultRange:
         lower, upper = np.clip(steps, *self.clip).astype(int).tolist()
         return replace(self, clip=(lower, upper))
 
-    def ratio(self, *sources: Source) -> float:
-        """Return the scale of a tensor, or of products of several, in steps of the result."""
-        return math.prod(source.tensor.scale for source in sources) / self.scale
+    def ratio(self, source: Source) -> float:
+        """Return the real value of one step of a tensor in steps of the result."""
+        return source.tensor.scale / self.scale
 
     def requantization(self, ratio: Any, rounds: Rounds = "twice") -> Requantization:
         """Return the requantisation by a ratio of scales to this range; TFLite's by `rounds`."""
