@@ -187,10 +187,9 @@ class _Emitter:
         self._floats: dict[Value, Tensor] = {}
         self._steps: dict[Step, Tensor] = {}
         for value in network.inputs:
-            grid = plan.grids.get(value, Grid(1.0))
-            named = replace(_tensor(value), name=value.name, scale=grid.scale)
-            tensor = self.graph.input_like(replace(named, zero_point=grid.zero_point))
-            self._keep(value, tensor)
+            grid = plan.grids.get(value, _INTEGERS)
+            own = replace(_tensor(value, grid), name=value.name, zero_point=grid.zero_point)
+            self._keep(value, self.graph.input_like(own))
         for phase in sorted(set(map(plan.phase, network.values))):
             self._host(phase)
             for value in network.values:
@@ -278,7 +277,7 @@ class _Emitter:
         reason = _joined(self._plan.reasons[value] for value in group)
         op = Host(
             host_function(self._network, inputs, outputs),
-            tuple(_tensor(value, grids.get(value)) for value in outputs),
+            tuple(_tensor(value, grids.get(value, _INTEGERS)) for value in outputs),
             tuple(dict.fromkeys(value.kind for value in group)),
             reason.text,
             reason.code,
@@ -304,8 +303,12 @@ class _Emitter:
         return any(v is None or (v not in inside and v in plan.reasons) for v in value.readers)
 
 
-def _tensor(value: Value, grid: Grid | None = None) -> Tensor:
-    """Return the tensor for a value of the host, on its grid if it has one."""
+_INTEGERS = Grid(1.0)
+"""The grid of tensors that have none."""
+
+
+def _tensor(value: Value, grid: Grid) -> Tensor:
+    """Return the tensor for a value of the host."""
     if value.shape is None:
         raise ModelError(
             f"the tensor {value.name!r}, which {value.label} computes, has no static shape; VTA's "
@@ -316,7 +319,5 @@ def _tensor(value: Value, grid: Grid | None = None) -> Tensor:
             f"the tensor {value.name!r} is {value.dtype or 'no tensor'}; a network's inputs, "
             f"outputs, and what its parts exchange are {', '.join(DTYPES)}: convert it first"
         )
-    if grid is None:
-        return Tensor("-", value.shape, value.dtype)
     zero_point = grid.zero_point if value.dtype == "int8" else 0
     return Tensor("-", value.shape, value.dtype, grid.scale, zero_point)
