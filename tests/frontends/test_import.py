@@ -376,6 +376,56 @@ def model_of(
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
+@pytest.mark.parametrize(
+    "more", [{}, {"alpha": 2.0}, {"transA": 1}, {"transB": 1}, {"transB": 0, "alpha": 1.0}]
+)
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_gemm_of_two_tensors_keeps_its_meaning(more, bias):
+    b = Builder(3)
+    b.input((4, 4))
+    scale, zero = b.constant(np.float32(2**-4)), b.constant(np.int8(0))
+
+    def pair(name):
+        return b.add("DequantizeLinear", b.add("QuantizeLinear", name, scale, zero), scale, zero)
+
+    term = [b.constant(np.arange(4, dtype=np.float32))] if bias else []
+    total = b.add("Gemm", pair("x"), pair(b.add("Abs", "x")), *term, **more)
+    b.output(pair(total))
+    model = b.model()
+    apart, _ = steps_apart(import_model(model), model, b.rng.standard_normal((4, 4), np.float32))
+    assert apart.max() <= 1
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        [("Max", 5), ("Min", 3)],
+        [("Min", -5), ("Max", -3)],
+        [("Clip", 5, 3)],
+        [("Clip", 5, 7), ("Clip", 1, 3)],
+        [("Relu",), ("Min", -1)],
+    ],
+)
+def test_the_last_of_bounds_that_exclude_each_other_holds(bounds):
+    b = Builder(3)
+    b.input((4, 4))
+    scale, zero = b.constant(np.float32(2**-3)), b.constant(np.int8(0))
+    rounded = b.add("QuantizeLinear", "x", scale, zero)
+    weight = b.constant(np.eye(4, dtype=np.int8) * 64), b.constant(np.float32(2**-6)), zero
+    total = b.add(
+        "MatMul", *(b.add("DequantizeLinear", *of) for of in ((rounded, scale, zero), weight))
+    )
+    for kind, *limits in bounds:
+        total = b.add(kind, total, *(b.constant(np.float32(limit)) for limit in limits))
+    rounded = b.add("QuantizeLinear", total, scale, zero)
+    b.output(b.add("DequantizeLinear", rounded, scale, zero))
+    model = b.model()
+    apart, _ = steps_apart(
+        import_model(model), model, 9 * b.rng.standard_normal((4, 4), np.float32)
+    )
+    assert apart.max() == 0
+
+
 def test_axes_that_are_given_when_it_runs_and_none_of_them():
     """Then only the file states the shape of the result; the input has no elements."""
     nodes = (

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.window import Size
-from vtaops.frontends import halves
+from vtaops.frontends.computing import sum_of_two
 from vtaops.frontends.steps import (
     ResultRange,
     Source,
     cut,
-    moved,
     reduced_axes,
     reduced_image,
     reshaped,
+    step,
 )
-from vtaops.frontends.translate import Rule, operand
+from vtaops.frontends.translate import Rule, image_operand, operand
 from vtaops.frontends.values import NotTranslated, Value
 from vtaops.frontends.windows import image_shape, window
 from vtaops.graph import operators as ops
@@ -32,14 +32,12 @@ from vtaops.graph.requantization import (
 
 def _average_pool(value: Value, target: ResultRange) -> Source:
     pool, counted = window(value), bool(value.attrs.get("count_include_pad", 0))
-    data, scale = operand(value.first, value)
-    image, padding = reshaped(data, image_shape(value.first)), pool.whole_padding
+    image, padding = image_operand(value), pool.whole_padding
     if counted and any(pool.more) and any(pool.padding):  # what is beyond the padding never counts
-        image, padding = moved(ops.Pad(pool.padding), image), (0, 0, *pool.more)
-    pooled = _average(
+        image, padding = step(ops.Pad(pool.padding), image), (0, 0, *pool.more)
+    return _average(
         value,
         image,
-        scale / target.scale,
         math.prod(pool.kernel),
         target,
         kernel=pool.kernel,
@@ -48,7 +46,6 @@ def _average_pool(value: Value, target: ResultRange) -> Source:
         dilation=pool.dilation,
         exclude_padding=any(padding) and (not counted or any(pool.more)),
     )
-    return reshaped(pooled, value.static_shape)
 
 
 def _reduce_sum(value: Value, target: ResultRange) -> Source:
@@ -56,41 +53,37 @@ def _reduce_sum(value: Value, target: ResultRange) -> Source:
     axes, shape = reduced_axes(value), value.first.static_shape
     if len(axes) != 1 or shape[axes[0]] != 2 or target.tflite:
         return _mean(value, target)
-    data, scale = operand(value.first, value)
-    parts = [reshaped(cut(data, axes[0], i, i + 1), value.static_shape) for i in range(2)]
-    ratio = scale / target.scale
-    op = ops.Add.from_ratios(ratio, ratio, target.zero_point, target.clip)
-    return halves.total(op, *parts, scale=target.scale)
+    data = operand(value.first, value)
+    a, b = (reshaped(cut(data, axes[0], i, i + 1), value.static_shape) for i in range(2))
+    return sum_of_two(a, b, target)
 
 
 def _mean(value: Value, target: ResultRange) -> Source:
     """Translate a mean or a sum over any axes."""
-    data, scale = operand(value.first, value)
-    image, window = reduced_image(value, data)
+    image, window = reduced_image(value, operand(value.first, value))
     count = math.prod(window)
-    ratio = scale / target.scale * (count if value.op == "ReduceSum" else 1)
     whole = window == image.tensor.shape[2:]
     geometry = {} if whole else {"kernel": window, "strides": (1, 1)}
-    return reshaped(_average(value, image, ratio, count, target, **geometry), value.static_shape)
+    return _average(value, image, count, target, **geometry)
 
 
-def _average(
-    value: Value, image: Source, ratio: float, count: int, target: ResultRange, **window: Any
-) -> Source:
-    """Return the mean over windows of so many pixels, times a ratio of scales."""
+def _average(value: Value, image: Source, count: int, target: ResultRange, **window: Any) -> Source:
+    """Return the mean, or the sum, over windows of so many pixels."""
     if not count:
         raise NotTranslated(f"{value.label} is a mean over no pixels")
+    ratio = target.ratio(image) * (count if value.op == "ReduceSum" else 1)
     if target.tflite:
         scaling = _mean_scaling(ratio, count, value.op == "AveragePool", target)
-        varies = count % 2 == 0 or window.get("exclude_padding")
-        if isinstance(scaling, Quotient) and varies and _is_uint8(image):
+        halves = count % 2 == 0 or window.get("exclude_padding")
+        unsigned = any(leaf.value.dtype == "uint8" for leaf in image.leaves())
+        if isinstance(scaling, Quotient) and halves and unsigned:
             raise NotTranslated(f"{value.label} rounds halves of uint8 up")
         op = ops.AveragePool(requantization=scaling, **window)
     else:
         op = ops.AveragePool.from_ratio(
             ratio,
             count,
-            shifts_only=_is_power_of_two(ratio),
+            shifts_only=math.frexp(ratio)[0] == 0.5,
             zero_point=target.zero_point,
             clip=target.clip,
             **window,
@@ -110,14 +103,6 @@ def _mean_scaling(
     return TfliteRequantization(*numbers, target.zero_point, target.clip)
 
 
-def _is_uint8(image: Source) -> bool:
-    return any(leaf.value.dtype == "uint8" for leaf in image.leaves())
-
-
-def _is_power_of_two(ratio: float) -> bool:
-    return math.frexp(ratio)[0] == 0.5
-
-
 def interpolated(value: Value, factors: Size, target: ResultRange) -> Source:
     """Translate a bilinear enlargement by whole factors.
 
@@ -126,19 +111,14 @@ def interpolated(value: Value, factors: Size, target: ResultRange) -> Source:
     """
     if target.tflite:
         raise NotTranslated(f"{value.label} is rounded in another way")
-    data, scale = operand(value.first, value)
-    taps = [
-        np.ones(f, np.int64) if f % 2 else np.convolve(np.ones(f, np.int64), [1, 1])
-        for f in factors
-    ]
+    taps = [np.convolve(np.ones(f, np.int64), [1] if f % 2 else [1, 1]) for f in factors]
     (top, left), channels = (len(tap) // 2 for tap in taps), image_shape(value)[1]
-    image = reshaped(data, image_shape(value.first))
-    image = moved(ops.Pad((top, left, top, left), "edge"), moved(ops.Upsample(factors), image))
+    image = step(ops.Upsample(factors), image_operand(value))
+    image = step(ops.Pad((top, left, top, left), "edge"), image)
     weight = np.broadcast_to(np.outer(*taps).astype(np.int8), (channels, 1, *map(len, taps)))
-    ratio = scale / target.scale / float(taps[0].sum() * taps[1].sum())
-    scaling = target.requantization(ratio)
+    scaling = target.requantization(target.ratio(image) / float(weight[0].sum()))
     op = ops.Convolution(weight, None, scaling, groups=channels)
-    return reshaped(target.result(op, image), value.static_shape)
+    return target.result(op, image)
 
 
 AVERAGES: dict[str, Rule] = {

@@ -7,59 +7,38 @@ follows: the rules and quantisation.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from vtaops.base.errors import UnsupportedError
-from vtaops.base.shapes import Array
-from vtaops.frontends.values import NetworkBuilder, OnnxNode, Value
+from vtaops.frontends.values import Parts, Value
 from vtaops.graph.onnx_files import ModelProto, NodeProto
 
 _AXES_AS_INPUT = 18
 """The opset from which ReduceMean reads its axes."""
 
 
-@dataclass(frozen=True)
-class _Composite:
-    """An operator whose parts are added to a network."""
-
-    builder: NetworkBuilder
-    node: OnnxNode
-
-    def add(self, kind: str, *args: Value | None, **attrs: Any) -> Value:
-        name = f"{self.node.name}:{kind}"
-        return self.builder.add(kind, *args, name=name, label=self.node.label, **attrs)
-
-    def constant(self, array: Array) -> Value:
-        return self.builder.constant(array, f"{self.node.name}:constant")
-
-
-# ---------------------------------------------------------------------------------- norms
-
-
-def _rms_norm(to: _Composite, data: Value, weight: Value) -> list[Value]:
+def _rms_norm(to: Parts, data: Value, weight: Value) -> list[Value]:
     if data.shape is None:
-        raise UnsupportedError(f"{to.node.label} reads {data.name!r} of unknown shape")
-    axis, rank = int(to.node.attrs.get("axis", -1)), len(data.shape)
+        raise UnsupportedError(f"{to.whole.label} reads {data.name!r} of unknown shape")
+    axis, rank = int(to.whole.attrs.get("axis", -1)), len(data.shape)
     axes = np.arange(axis - rank if axis >= 0 else axis, 0)
     square = to.add("Mul", data, data)
     if to.builder.opset < _AXES_AS_INPUT:
         mean = to.add("ReduceMean", square, axes=axes.tolist())
     else:
         mean = to.add("ReduceMean", square, to.constant(axes))
-    epsilon = to.constant(np.array(to.node.attrs.get("epsilon", 1e-5), data.dtype))
+    epsilon = to.constant(np.array(to.whole.attrs.get("epsilon", 1e-5), data.dtype))
     root = to.add("Sqrt", to.add("Add", mean, epsilon))
     return [to.add("Mul", to.add("Div", data, root), weight)]
 
 
 def _skip_rms_norm(
-    to: _Composite, data: Value, skip: Value, weight: Value, bias: Value | None = None
+    to: Parts, data: Value, skip: Value, weight: Value, bias: Value | None = None
 ) -> list[Value]:
     """Return the RMS norm of a sum, statistics that nobody reads, and the sum."""
-    if any(to.node.names[1:3]):
-        raise UnsupportedError(f"{to.node.label} gives statistics, which vtaops does not compute")
+    if any(to.whole.names[1:3]):
+        raise UnsupportedError(f"{to.whole.label} gives statistics, which vtaops does not compute")
     total = to.add("Add", data, skip)
     if bias is not None:
         total = to.add("Add", total, bias)
@@ -91,10 +70,10 @@ def is_composite(node: NodeProto) -> bool:
     return node.domain in ("", "ai.onnx", _RUNTIME) and node.op_type in _RULES
 
 
-def add_composite(builder: NetworkBuilder, node: OnnxNode) -> list[Value]:
+def add_composite(to: Parts) -> list[Value]:
     """Add the operators of a composite one; return its results."""
-    results = _RULES[node.op](_Composite(builder, node), *node.args)
-    for value, name in zip(results, node.names, strict=False):
+    results = _RULES[to.whole.op](to, *to.whole.args)
+    for value, name in zip(results, to.whole.names, strict=False):
         if name:
-            builder.rename(value, name)
+            to.builder.rename(value, name)
     return results

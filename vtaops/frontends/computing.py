@@ -8,14 +8,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from vtaops.base.shapes import Array
 from vtaops.frontends import halves
 from vtaops.frontends.constants import integers, number
-from vtaops.frontends.functions import Affine, affine_step, argument_of, is_per_channel
+from vtaops.frontends.functions import affine_step, argument_of, varying_axes
 from vtaops.frontends.grids import grid_of
-from vtaops.frontends.steps import ResultRange, Source, Step, moved, reshaped, step
-from vtaops.frontends.sums import is_sum, read_sum
-from vtaops.frontends.translate import Rule, affine_function, of_steps, operand, translate
+from vtaops.frontends.products import is_sum, read_sum
+from vtaops.frontends.steps import ResultRange, Source, Step, reshaped, step
+from vtaops.frontends.translate import (
+    Rule,
+    affine_function,
+    of_steps,
+    operand,
+    steps_above_zero,
+    translate,
+)
 from vtaops.frontends.values import NotTranslated, Value
 from vtaops.graph import operators as ops
 from vtaops.graph.requantization import Requantization
@@ -29,10 +35,10 @@ def _dequantize(value: Value, target: ResultRange) -> Source:
     source = translate(rounded, ResultRange(grid))
     if grid == target.grid and whole:
         return source
-    ratio = grid.scale / target.scale
-    if target.tflite and all(reader and reader.op != "QuantizeLinear" for reader in value.readers):
-        ratio = _tflite_ratio(grid.scale, target)  # of an activation that stands alone
-    return target.rescaled(source, ratio)
+    if all(reader and reader.op != "QuantizeLinear" for reader in value.readers):
+        # an activation that stands alone
+        return target.result(ops.Requantize(of_products(grid.scale, target)), source)
+    return target.rescaled(source, target.ratio(source))
 
 
 def _is_one_rounding(value: Value, rounded: Value) -> bool:
@@ -41,63 +47,46 @@ def _is_one_rounding(value: Value, rounded: Value) -> bool:
     return alone and rounded.op == "QuantizeLinear" and grid_of(rounded) == grid_of(value)
 
 
-def _tflite_ratio(scale: float, target: ResultRange) -> float:
-    """Return a ratio of scales in float32, as most of TFLite's operators do."""
-    return float(np.float32(scale) / np.float32(target.scale))
-
-
 def _sum(value: Value, target: ResultRange) -> Source:
-    return read_sum(value, operand).rounded(target)
+    return read_sum(value).rounded(target)
 
 
 def _add(value: Value, target: ResultRange) -> Source:
     if is_sum(value):
         return _sum(value, target)
-    sign = -1.0 if value.op == "Sub" else 1.0
     if (source := _with_constant(value, target)) is not None:
         return source
     affine = affine_step(value)
     if affine is not None:
         return affine_function(value, affine, target)
-    large, small = _larger_first(value) if sign > 0 else value.reads
-    (a, a_scale), (b, b_scale) = operand(large, value), operand(small, value)
-    a, b = _alike(a, b, value.static_shape)
-    if target.tflite:
-        return target.result(_tflite_sum(value, (a_scale, b_scale), target), a, b)
-    ratios = a_scale / target.scale, sign * b_scale / target.scale
+    a, b = _alike(*_operands(value), value)
+    if not target.tflite:
+        return sum_of_two(a, b, target, -1.0 if value.op == "Sub" else 1.0)
+    scales = a.tensor.scale, b.tensor.scale
+    return target.result(_tflite_operator(value, scales, target), a, b)
+
+
+def sum_of_two(a: Source, b: Source, target: ResultRange, sign: float = 1.0) -> Source:
+    """Return the sum of two tensors, or their difference if the sign is -1."""
+    ratios = target.ratio(a), sign * target.ratio(b)
     op = ops.Add.from_ratios(*ratios, target.zero_point, target.clip)
-    return reshaped(halves.total(op, a, b, scale=target.scale), value.static_shape)
+    return halves.total(op, a, b, scale=target.scale)
 
 
 def _multiply(value: Value, target: ResultRange) -> Source:
-    if (source := _with_constant(value, target)) is not None:
+    """Translate a product or a quotient; one by a positive number is another scale."""
+    if value.op == "Mul" and (source := _with_constant(value, target)) is not None:
         return source
     affine = affine_step(value)
+    if affine is not None and affine.factor.size == 1 and affine.factor[0] > 0:
+        data = operand(affine.tensor, value)
+        return target.rescaled(data, data.tensor.scale * float(affine.factor[0]) / target.scale)
+    if value.op == "Div":
+        what = "another tensor" if affine is None else "something that is not a positive number"
+        raise NotTranslated(f"{value.label} divides by {what}")
     if affine is not None:
-        return _multiply_constant(value, affine, target)
-    return _product(ops.Multiply, value, *_larger_first(value), target)
-
-
-def _larger_first(value: Value) -> tuple[Value, Value]:
-    """Return the two arguments of a value, the second one first if the first is repeated."""
-    left, right = value.reads
-    return (left, right) if left.shape == value.shape else (right, left)
-
-
-def _multiply_constant(value: Value, function: Affine, target: ResultRange) -> Source:
-    if function.factor.size > 1 or function.factor[0] <= 0:
-        return affine_function(value, function, target)
-    data, scale = operand(function.tensor, value)
-    return target.rescaled(data, scale * float(function.factor[0]) / target.scale)
-
-
-def _divide(value: Value, target: ResultRange) -> Source:
-    affine = affine_step(value)
-    if affine is None:
-        raise NotTranslated(f"{value.label} divides by another tensor")
-    if affine.factor.size > 1 or affine.factor[0] <= 0:
-        raise NotTranslated(f"{value.label} divides by something that is not a positive number")
-    return _multiply_constant(value, affine, target)
+        return affine_function(value, affine, target)
+    return _product(ops.Multiply, *_alike(*_operands(value), value), target)
 
 
 def _extremum(value: Value, target: ResultRange) -> Source:
@@ -107,14 +96,12 @@ def _extremum(value: Value, target: ResultRange) -> Source:
     """
     if (bounded := _bound(value, target)) is not None:
         return bounded
-    shape = value.static_shape
     if argument_of(value) is not None:
         raise NotTranslated(f"{value.label} compares functions of one tensor, which are a table")
-    left, right = (translate(operand, target) for operand in value.reads)
-    if left.tensor.shape != shape:
-        left, right = right, left
+    first, second = value.reads
+    a, b = _alike(translate(first, target), translate(second, target), value)
     op = ops.Extremum("maximum" if value.op == "Max" else "minimum")
-    return reshaped(target.result(op, *_alike(left, right, shape)), shape)
+    return target.result(op, a, b)
 
 
 def _bound(value: Value, target: ResultRange) -> Source | None:
@@ -127,31 +114,32 @@ def _bound(value: Value, target: ResultRange) -> Source | None:
     return None
 
 
+def _operands(value: Value) -> tuple[Source, Source]:
+    first, second = value.reads
+    return operand(first, value), operand(second, value)
+
+
 def _product(
-    kind: type[ops.Multiply | ops.Matmul],
-    value: Value,
-    left: Value | None,
-    right: Value | None,
-    target: ResultRange,
+    kind: type[ops.Multiply | ops.Matmul], a: Source, b: Source, target: ResultRange
 ) -> Source:
-    (a, a_scale), (b, b_scale) = operand(left, value), operand(right, value)
-    if kind is ops.Multiply:
-        a, b = _alike(a, b, value.static_shape)
-    product = target.result(kind(of_products(a_scale * b_scale, target)), a, b)
-    return reshaped(product, value.static_shape)
+    return target.result(kind(of_products(a.tensor.scale * b.tensor.scale, target)), a, b)
 
 
 def of_products(scale: float, target: ResultRange) -> Requantization:
     """Return the requantisation of products with a scale; TFLite computes the ratio in float32."""
-    ratio = _tflite_ratio(scale, target) if target.tflite else scale / target.scale
-    return target.requantization(ratio)
+    kind = np.float32 if target.tflite else float
+    return target.requantization(float(kind(scale) / kind(target.scale)))
 
 
-def _alike(a: Source, b: Source, shape: tuple[int, ...]) -> tuple[Source, Source]:
-    """Return two operands whose result has a shape, but for leading axes that are channels.
+def _alike(a: Source, b: Source, value: Value) -> tuple[Source, Source]:
+    """Return two operands whose result has the shape of a value, but for leading channel axes.
 
-    Either has the result's shape, or the second is one number for each channel of an image.
+    Either has the result's shape, or the second is one number for each channel of an image: they
+    change places if that is the first, unless they are subtracted.
     """
+    shape = value.static_shape
+    if a.tensor.shape != shape and value.op != "Sub":
+        a, b = b, a
     if len(shape) > 4 and b.tensor.shape == (*shape[:-2], 1, 1):
         image = shape[0], math.prod(shape[1:-2]), *shape[-2:]
         return reshaped(a, image), reshaped(b, (*image[:2], 1, 1))
@@ -166,13 +154,21 @@ def _spread(source: Source, shape: tuple[int, ...]) -> Source:
     if isinstance(source, Step) and isinstance(source.op, ops.Constant):
         repeated = np.broadcast_to(source.op.value, shape).copy()
         return step(replace(source.op, value=repeated), scale=source.tensor.scale)
-    return moved(ops.Expand(shape), source)
+    return step(ops.Expand(shape), source)
 
 
 def _matmul(value: Value, target: ResultRange) -> Source:
     if is_sum(value):
         return _sum(value, target)
-    return _product(ops.Matmul, value, value.first, value.argument(1), target)
+    if value.op == "Gemm" and (
+        value.reads[2:] or any(value.attrs.get(*one) != one[1] for one in _PLAIN)
+    ):
+        raise NotTranslated(f"{value.label} multiplies two tensors as no MatMul does")
+    return _product(ops.Matmul, *_operands(value), target)
+
+
+_PLAIN = ("alpha", 1.0), ("transA", 0), ("transB", 0)
+"""Attributes of a Gemm that is a MatMul."""
 
 
 def _with_constant(value: Value, target: ResultRange) -> Source | None:
@@ -183,24 +179,21 @@ def _with_constant(value: Value, target: ResultRange) -> Source | None:
     order = slice(None, None, -1 if fixed[0] else 1)
     tensor, constant = value.reads[order]
     steps, unit = integers(constant) or (np.zeros(0, int), np.zeros(0))
-    if unit.size != 1 or not (steps.size == 1 or is_per_channel(steps, value.static_shape)):
+    if unit.size != 1 or not varying_axes(steps, value.static_shape) <= {1}:
         return None
-    data, scale = operand(tensor, value)
+    data = operand(tensor, value)
     terms = [steps_above_zero(data), steps.reshape(-1, 1)][order]
-    scales = [scale, unit.item()][order]
-    op: ops.Multiply | ops.RescaledAdd = _tflite_sum(value, scales, target)
-    if value.op == "Mul":
-        op = ops.Multiply(of_products(scale * unit.item(), target))
+    scales = [data.tensor.scale, unit.item()][order]
+    op = _tflite_operator(value, scales, target)
     steps = op.requantization.rounded(op.sums(*terms))
     return of_steps(steps, data, value.op.lower(), target)
 
 
-def steps_above_zero(data: Source) -> Array:
-    """Return -128, -127, ..., 127 less the zero point."""
-    return np.arange(-128, 128) - data.tensor.zero_point
-
-
-def _tflite_sum(value: Value, scales: Sequence[float], target: ResultRange) -> ops.RescaledAdd:
+def _tflite_operator(
+    value: Value, scales: Sequence[float], target: ResultRange
+) -> ops.Multiply | ops.RescaledAdd:
+    if value.op == "Mul":
+        return ops.Multiply(of_products(math.prod(scales), target))
     sign, bounds = -1 if value.op == "Sub" else 1, (target.zero_point, target.clip)
     return ops.RescaledAdd.from_scales(scales, target.scale, *bounds, sign=sign)
 
@@ -214,7 +207,7 @@ COMPUTING: dict[str, Rule] = {
     "Add": _add,
     "Sub": _add,
     "Mul": _multiply,
-    "Div": _divide,
+    "Div": _multiply,
     "Max": _extremum,
     "Min": _extremum,
 }

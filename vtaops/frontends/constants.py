@@ -16,10 +16,9 @@ RESHAPING = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"}
 """Operators whose results are the bytes of their first argument, in another shape."""
 
 
-def axis_of(value: Value, default: int, rank: int | None = None) -> int:
-    """Return the attribute `axis`, counted from the front of a tensor of `rank` (the value's)."""
-    rank = len(value.shape or ()) if rank is None else rank
-    return int(value.attrs.get("axis", default)) % max(rank, 1)
+def axis_of(value: Value, default: int) -> int:
+    """Return the attribute `axis`, counted from the front of the first argument."""
+    return int(value.attrs.get("axis", default)) % max(len(value.first.shape or ()), 1)
 
 
 def real(value: Value | None) -> Array | None:
@@ -28,13 +27,15 @@ def real(value: Value | None) -> Array | None:
         return None
     if value.op == "DequantizeLinear" and (quantized := integers(value)) is not None:
         return np.asarray(quantized[0] * quantized[1])
-    array = _exact(value, [*map(real, value.args)]) if value.op in _EXACT else None
+    array = computed_with(value, [*map(real, value.args)]) if value.op in _EXACT else None
     array = value.array if array is None else array
     return array.astype(np.float64) if array is not None and array.dtype.kind == "f" else array
 
 
-def number(value: Value | None) -> float | None:
-    """Return a fixed value of one element as a number; None for any other."""
+def number(value: Value | None, absent: float | None = None) -> float | None:
+    """Return a fixed value of one element as a number, None for another; `absent` for no value."""
+    if value is None:
+        return absent
     array = real(value)
     return None if array is None or array.size != 1 else float(array.reshape(()))
 
@@ -54,19 +55,20 @@ def integers(value: Value | None, *, narrow: bool = False) -> tuple[Array, Array
     if value is None or not value.fixed:
         return None
     if value.op in RESHAPING or value.op == "Transpose":
-        inner = integers(value.args[0], narrow=narrow)
-        parts = () if inner is None else np.broadcast_arrays(*inner)
-        moved = [part for each in parts if (part := computed_from(value, each)) is not None]
-        return (moved[0], moved[1]) if len(moved) == 2 else None
+        inner = integers(value.first, narrow=narrow)
+        if inner is None:
+            return None
+        data, scale = (computed_from(value, each) for each in np.broadcast_arrays(*inner))
+        return None if data is None or scale is None else (data, scale)
     return _dequantized(value, narrow) if value.op == "DequantizeLinear" else None
 
 
-def are_integers(value: Value | None) -> bool:
+def are_integers(value: Value) -> bool:
     """Return whether `integers` knows a value, without computing it."""
-    while value is not None and (value.op in RESHAPING or value.op == "Transpose"):
-        value = value.args[0]
-    quantized = value is not None and value.op == "DequantizeLinear"
-    return value is not None and quantized and value.fixed and not value.attrs.get("block_size")
+    while value.op in RESHAPING or value.op == "Transpose":
+        value = value.first
+    quantized = value.op == "DequantizeLinear" and value.fixed
+    return quantized and not value.attrs.get("block_size")
 
 
 def _dequantized(value: Value, narrow: bool) -> tuple[Array, Array] | None:
@@ -85,15 +87,15 @@ _EXACT = RESHAPING | {"Transpose", "Add", "Sub", "Mul", "Div", "Sqrt", "Reciproc
 """Operators that are computed in float64; the others are computed in their own type."""
 
 
-def computed_from(value: Value, data: Array) -> Array | None:
-    """Return the elements of a value whose first argument has others; None if nobody can tell."""
-    return _exact(value, [data, *(other.array for other in value.reads[1:])])
+def computed_from(value: Value, data: Array | None) -> Array | None:
+    """Return the elements of a value whose first argument has others; None if nobody knows."""
+    return computed_with(value, [data, *(other.array for other in value.reads[1:])])
 
 
-def _exact(value: Value, arguments: Sequence[Array | None]) -> Array | None:
+def computed_with(value: Value, arguments: Sequence[Array | None]) -> Array | None:
     """Return the elements of a value in the type of its arguments, if all of these are known."""
     known = [argument for argument in arguments if argument is not None]
-    if value.node is None or len(known) < len(arguments):
+    if len(known) < len(arguments):
         return None
     results = evaluated(value.node, known)
     return None if results is None else results[0]

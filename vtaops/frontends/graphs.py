@@ -9,18 +9,18 @@ phase, which is the number of times that data returned from the accelerator befo
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from vtaops.base.errors import ModelError, ShapeError, UnsupportedError
 from vtaops.base.reasons import Reason
 from vtaops.frontends.floats import float_operator
 from vtaops.frontends.grids import EIGHT_BITS, natural_grid
 from vtaops.frontends.inference import PAIRED
-from vtaops.frontends.pairs import BEFORE_ROUNDING
 from vtaops.frontends.parts import host_function
 from vtaops.frontends.rules import RULES
 from vtaops.frontends.steps import Leaf, ResultRange, Source, Step
-from vtaops.frontends.translate import translate, translate_root
-from vtaops.frontends.values import NotTranslated, OnnxNetwork, Value
+from vtaops.frontends.translate import translate_root
+from vtaops.frontends.values import BEFORE_ROUNDING, NotTranslated, OnnxNetwork, Value
 from vtaops.graph import (
     Constant,
     Dequantize,
@@ -103,15 +103,24 @@ class ValuePlan:
         self.reasons: dict[Value, Reason] = {}
         self._phases: dict[Value, int] = {}
         self._failed: dict[Value, Reason] = {}
-        integers = (value for value in network.values if value.op in PAIRED | DYNAMIC)
-        self._quantised_model = not all(value.fixed for value in integers)
-        needed = {*network.outputs}
-        for value in filter(needed.__contains__, reversed(network.values)):
-            needed.update(self._classify(value))
-        for value in filter(needed.__contains__, network.values):
-            self._phases[value] = self._phase(value)
+        self._quantised_model = any(
+            value.op in PAIRED | DYNAMIC and not value.fixed for value in network.values
+        )
+        self._place(network)
         leaves = (leaf for source in self.sources.values() for leaf in source.leaves())
         self.grids = {leaf.value: leaf.grid for leaf in leaves}
+
+    def _place(self, network: OnnxNetwork) -> None:
+        """Classify the values that outputs need, and count their phases."""
+        needed, reads = {*network.outputs}, dict[Value, list[Value]]()
+        for value in reversed(network.values):
+            if value in needed:
+                reads[value] = self._classify(value)
+                needed.update(reads[value])
+        on_vta = self.sources.keys() | self.quantized
+        for value in reversed(reads):
+            phases = (self.phase(r) + (value in self.host and r in on_vta) for r in reads[value])
+            self._phases[value] = max(phases, default=0)
 
     def phase(self, value: Value) -> int:
         """Return how often data returns from the accelerator before a value is available."""
@@ -119,19 +128,16 @@ class ValuePlan:
 
     def _classify(self, value: Value) -> list[Value]:
         """Classify a value; return the values that it needs."""
-        if value.node is None or value.fixed:
+        if value.fixed:
             return []
-        grid: Grid | None = None
+        grid = None
         try:
             if value.shape is not None:
                 grid = natural_grid(value)
             if grid is not None:
-                target = ResultRange(grid, tflite=self._tflite)
-                quantized = value.op == "QuantizeLinear"
-                self.sources[value] = (
-                    translate(value.first, target) if quantized else translate_root(value, target)
-                )
-                return list(_leaves(self.sources[value]))
+                source = translate_root(value, ResultRange(grid, tflite=self._tflite))
+                self.sources[value] = source
+                return [leaf.value for leaf in source.leaves()]
             reason = self._why(value)
         except (NotTranslated, ShapeError) as error:
             reason = getattr(error, "reason", Reason("form", str(error)))
@@ -150,16 +156,9 @@ class ValuePlan:
             return self._failed.get(value) or Reason("between_floats", value.kind)
         return Reason("no_operator", value.kind)
 
-    def _phase(self, value: Value) -> int:
-        if value in self.sources:
-            return max((self.phase(leaf) for leaf in _leaves(self.sources[value])), default=0)
-        if value in self.quantized:
-            return self.phase(value.first)
-        phases = (
-            self.phase(argument) + (argument in self.sources or argument in self.quantized)
-            for argument in value.reads
-        )
-        return max(phases, default=0)
+
+Group = dict[Value, None]
+"""Values that the host computes in one phase, in order."""
 
 
 def _joined(reasons: Iterable[Reason]) -> Reason:
@@ -172,8 +171,10 @@ def _joined(reasons: Iterable[Reason]) -> Reason:
     return Reason(chosen[0].code, "; ".join(reason.text for reason in chosen))
 
 
-def _leaves(source: Source) -> Iterable[Value]:
-    return (leaf.value for leaf in source.leaves())
+def _read(group: Group) -> list[Value]:
+    """Return what a group reads of others, but for constants."""
+    read = dict.fromkeys(arg for value in group for arg in value.reads)
+    return [value for value in read if value not in group and not value.fixed]
 
 
 class _Emitter:
@@ -185,27 +186,16 @@ class _Emitter:
         self._integers: dict[Value, Tensor] = {}
         self._floats: dict[Value, Tensor] = {}
         self._steps: dict[Step, Tensor] = {}
-        self._inputs()
-        last = max((plan.phase(value) for value in network.values), default=0)
-        for phase in range(last + 1):
+        for value in network.inputs:
+            grid = plan.grids.get(value, _INTEGERS)
+            own = replace(_tensor(value, grid), name=value.name, zero_point=grid.zero_point)
+            self._keep(value, self.graph.input_like(own))
+        for phase in sorted(set(map(plan.phase, network.values))):
             self._host(phase)
             for value in network.values:
                 if plan.phase(value) == phase:
                     self._quantized(value)
         self.graph.output(*(self._output(value) for value in network.outputs))
-
-    def _inputs(self) -> None:
-        for value in self._network.inputs:
-            grid = self._plan.grids.get(value, Grid(1.0))
-            boundary = _tensor(value)
-            tensor = self.graph.input(
-                value.name,
-                boundary.shape,
-                boundary.dtype,
-                scale=grid.scale,
-                zero_point=grid.zero_point,
-            )
-            self._keep(value, tensor)
 
     def _quantized(self, value: Value) -> None:
         if value in self._plan.quantized:
@@ -238,17 +228,12 @@ class _Emitter:
     def _float(self, value: Value) -> Tensor:
         """Return a value for the host: in floating point if it was, uint8 if it was."""
         if value not in self._floats:
-            self._floats[value] = self._for_host(value)
+            tensor = self._integers.get(value) or self._emit(self._plan.sources[value])
+            if value.dtype != "int8":
+                op = ToUint8() if value.dtype == "uint8" else Dequantize()
+                tensor = self.graph.add(op, tensor, name=self._name(value))
+            self._floats[value] = tensor
         return self._floats[value]
-
-    def _for_host(self, value: Value) -> Tensor:
-        if value not in self._integers:
-            source = self._emit(self._plan.sources[value])
-            return self.graph.add(Dequantize(), source, name=self._name(value))
-        integers = self._integers[value]
-        if value.dtype != "uint8":
-            return integers
-        return self.graph.add(ToUint8(), integers, name=self._name(value))
 
     def _output(self, value: Value) -> Tensor:
         if not value.fixed:
@@ -258,21 +243,22 @@ class _Emitter:
         return self.graph.add(Constant(value.array), name=self._name(value))
 
     def _host(self, phase: int) -> None:
-        """Add the host's part of a phase: operators, or one function."""
-        plan, values = self._plan, self._network.values
-        group = [v for v in values if v in plan.host and plan.phase(v) == phase and not v.fixed]
-        if group and not self._defined(group):
-            self._opaque(group)
+        """Add the host's part of a phase: operators that the graph defines, or one function."""
+        plan = self._plan
+        own = [v for v in self._network.values if v in plan.host and plan.phase(v) == phase]
+        group = dict.fromkeys(own)
+        outputs = [v for v in group if v in plan.grids or self._read_outside(v, group)]
+        if group and not self._defined(group, outputs):
+            self._opaque(group, outputs)
 
-    def _defined(self, group: list[Value]) -> bool:
+    def _defined(self, group: Group, outputs: list[Value]) -> bool:
         """Add the operators of a group if the graph supports all; return whether it does.
 
         What lies inside of an operator that a file writes as several is not needed.
         """
         if not self._plan.grids.keys().isdisjoint(group):
             return False  # operators of VTA read integers that the host computes
-        inside, steps = set(group), dict[Value, tuple[GraphOperator, list[Value]]]()
-        needed = {value for value in group if self._read_outside(value, inside)}
+        needed, steps = {*outputs}, dict[Value, tuple[GraphOperator, list[Value]]]()
         for value in reversed(group):
             if value in needed:
                 step = float_operator(value)
@@ -285,14 +271,13 @@ class _Emitter:
             self._floats[value] = self.graph.add(op, *inputs, name=self._name(value))
         return True
 
-    def _opaque(self, group: list[Value]) -> None:
+    def _opaque(self, group: Group, outputs: list[Value]) -> None:
         """Add a group as one function."""
-        inputs, outputs = self._ends(group)
-        grids = self._plan.grids
+        inputs, grids = _read(group), self._plan.grids
         reason = _joined(self._plan.reasons[value] for value in group)
         op = Host(
             host_function(self._network, inputs, outputs),
-            tuple(_tensor(value, grids.get(value)) for value in outputs),
+            tuple(_tensor(value, grids.get(value, _INTEGERS)) for value in outputs),
             tuple(dict.fromkeys(value.kind for value in group)),
             reason.text,
             reason.code,
@@ -305,14 +290,6 @@ class _Emitter:
         for value, tensor in zip(outputs, tensors, strict=True):
             self._keep(value, tensor)
 
-    def _ends(self, group: list[Value]) -> tuple[list[Value], list[Value]]:
-        """Return what a group reads, and those of its values that others read."""
-        inside = set(group)
-        read = dict.fromkeys(arg for value in group for arg in value.reads)
-        inputs = [value for value in read if value not in inside and not value.fixed]
-        grids = self._plan.grids
-        return inputs, [v for v in group if v in grids or self._read_outside(v, inside)]
-
     def _keep(self, value: Value, tensor: Tensor) -> None:
         """Keep a tensor of the host, as integers too if operators of VTA read them."""
         self._floats[value] = tensor
@@ -321,13 +298,17 @@ class _Emitter:
                 tensor = self.graph.add(FromUint8(grid.zero_point), tensor, scale=grid.scale)
             self._integers[value] = tensor
 
-    def _read_outside(self, value: Value, inside: set[Value]) -> bool:
+    def _read_outside(self, value: Value, inside: Group) -> bool:
         plan = self._plan
         return any(v is None or (v not in inside and v in plan.reasons) for v in value.readers)
 
 
-def _tensor(value: Value, grid: Grid | None = None) -> Tensor:
-    """Return the tensor for a value of the host, on its grid if it has one."""
+_INTEGERS = Grid(1.0)
+"""The grid of tensors that have none."""
+
+
+def _tensor(value: Value, grid: Grid) -> Tensor:
+    """Return the tensor for a value of the host."""
     if value.shape is None:
         raise ModelError(
             f"the tensor {value.name!r}, which {value.label} computes, has no static shape; VTA's "
@@ -338,7 +319,5 @@ def _tensor(value: Value, grid: Grid | None = None) -> Tensor:
             f"the tensor {value.name!r} is {value.dtype or 'no tensor'}; a network's inputs, "
             f"outputs, and what its parts exchange are {', '.join(DTYPES)}: convert it first"
         )
-    if grid is None:
-        return Tensor("-", value.shape, value.dtype)
     zero_point = grid.zero_point if value.dtype == "int8" else 0
     return Tensor("-", value.shape, value.dtype, grid.scale, zero_point)

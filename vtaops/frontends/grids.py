@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from vtaops.base.errors import ModelError
 from vtaops.frontends.constants import RESHAPING, real
-from vtaops.frontends.values import NotTranslated, Value
+from vtaops.frontends.values import NotTranslated, Value, reached
 from vtaops.graph.grid import Grid
 
 EIGHT_BITS = {"int8": 0, "uint8": 128}
@@ -29,8 +27,8 @@ def grid_of(value: Value) -> Grid:
     ModelError
         If the scale is not a positive finite number.
     """
-    data, scale, zero = value.args
-    kind = value.dtype if value.op == "QuantizeLinear" or data is None else data.dtype
+    data, scale, zero = value.reads
+    kind = value.dtype if value.op == "QuantizeLinear" else data.dtype
     steps, offsets = real(scale), real(zero)
     if kind not in EIGHT_BITS:
         raise NotTranslated(f"{value.label} is of {kind}; VTA computes with 8 bits")
@@ -55,29 +53,12 @@ def natural_grid(value: Value) -> Grid | None:
     NotTranslated
         If it is quantised in a way that VTA does not support.
     """
-    grids = {_own_grid(source) for source in _sources(value)}
+    grids = {_own_grid(each) for each in reached([value], _moved) if not _moved(each)}
     return grids.pop() if len(grids) == 1 else None
 
 
-def _sources(value: Value) -> Iterator[Value | None]:
-    """Yield the values, each once, whose elements a value consists of."""
-    pending: list[Value | None] = [value]
-    seen: set[Value | None] = set()
-    while pending:
-        moved = pending.pop()
-        if moved in seen:
-            continue
-        seen.add(moved)
-        if moved is not None and _keeps_grid(moved):
-            pending += moved.args if moved.op == "Concat" else moved.args[:1]
-        else:
-            yield moved
-
-
-def _own_grid(value: Value | None) -> Grid | None:
+def _own_grid(value: Value) -> Grid | None:
     """Return the grid that a file states for a value."""
-    if value is None:
-        return None
     if value.op == "QuantizeLinear":
         return grid_of(value)
     if value.op == "DequantizeLinear":
@@ -93,13 +74,16 @@ def _read_grid(value: Value) -> Grid:
     return grid
 
 
-def _keeps_grid(value: Value) -> bool:
-    """Return whether the elements of a value are on the grid of what it moves."""
+def _moved(value: Value) -> list[Value]:
+    """Return the values whose elements a value consists of, on their grid."""
     if value.op == "Clip":  # of the integers of a QuantizeLinear
-        return value.dtype in EIGHT_BITS and value.first.op == "QuantizeLinear"
-    if value.op not in KEEPING or (value.index and value.op != "Split"):
-        return False
-    return value.op != "Resize" or value.attrs.get("mode", "nearest") == "nearest"
+        keeps = value.dtype in EIGHT_BITS and value.first.op == "QuantizeLinear"
+    else:
+        keeps = value.op in KEEPING and (not value.index or value.op == "Split")
+        keeps &= value.op != "Resize" or value.attrs.get("mode", "nearest") == "nearest"
+    if not keeps:
+        return []
+    return value.reads if value.op == "Concat" else [value.first]
 
 
 def _input_grid(value: Value) -> Grid | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -12,43 +11,40 @@ from vtaops.frontends.averages import interpolated
 from vtaops.frontends.constants import axis_of, number, whole_numbers
 from vtaops.frontends.grids import EIGHT_BITS
 from vtaops.frontends.pixels import moved_pixels
-from vtaops.frontends.steps import ResultRange, Source, cut, moved, reduced_image, reshaped
+from vtaops.frontends.steps import ResultRange, Source, cut, reduced_image, step
 from vtaops.frontends.translate import Rule, translate, translated_image
 from vtaops.frontends.values import NotTranslated, Value
 from vtaops.frontends.windows import image_shape, pad_widths, window
+from vtaops.graph import Tensor
 from vtaops.graph import operators as ops
-from vtaops.graph.grid import Grid
 from vtaops.graph.requantization import Requantization
 
 
 def _max_pool(value: Value, target: ResultRange) -> Source:
     pool = window(value)
     op = ops.MaxPool(pool.kernel, pool.strides, pool.whole_padding, pool.dilation)
-    return reshaped(moved(op, translated_image(value, target)), value.static_shape)
+    return step(op, translated_image(value, target))
 
 
 def _maximum(value: Value, target: ResultRange) -> Source:
     """Translate a maximum over any axes."""
     image, window = reduced_image(value, translate(value.first, target))
-    return reshaped(moved(ops.MaxPool(window, (1, 1)), image), value.static_shape)
+    return step(ops.MaxPool(window, (1, 1)), image)
 
 
 def _reshape(value: Value, target: ResultRange) -> Source:
-    if moved_pixels(value) is not None:
-        return _move_pixels(value, target)
-    return moved(ops.Reshape(value.static_shape), translate(value.first, target))
-
-
-def _move_pixels(value: Value, target: ResultRange) -> Source:
+    """Translate a reshape, and what moves pixels between channels and space."""
     move = moved_pixels(value)
-    if move is None:
+    if move is not None:
+        image, make = move
+        return step(make(requantization=_unchanged(target)), translate(image, target))
+    if value.op in ("DepthToSpace", "SpaceToDepth"):
         raise NotTranslated(f"{value.label} moves more pixels than a convolution has weights")
-    image, make = move
-    return moved(make(_unchanged(target.grid)), translate(image, target))
+    return step(ops.Reshape(value.static_shape), translate(value.first, target))
 
 
-def _unchanged(grid: Grid) -> Requantization:
-    return Requantization(1, 0, grid.zero_point)
+def _unchanged(on: ResultRange | Tensor) -> Requantization:
+    return Requantization(1, 0, on.zero_point)
 
 
 def _same(value: Value, target: ResultRange) -> Source:
@@ -61,8 +57,8 @@ def _permute(value: Value, target: ResultRange) -> Source:
     source = translate(value.first, target)
     long = [axis for axis in axes if value.first.static_shape[axis] > 1]
     if long == sorted(long):  # axes of one element move, and no element does
-        return reshaped(source, value.static_shape)
-    return moved(ops.Transpose(axes), source)
+        return source
+    return step(ops.Transpose(axes), source)
 
 
 def _concat(value: Value, target: ResultRange) -> Source:
@@ -72,10 +68,8 @@ def _concat(value: Value, target: ResultRange) -> Source:
 
 def _split(value: Value, target: ResultRange) -> Source:
     axis = axis_of(value, 0)
-    results = value.node.results if value.node else []
-    ends = list(accumulate(result.static_shape[axis] for result in results))
-    start = ends[value.index] - value.static_shape[axis]
-    return cut(translate(value.first, target), axis, start, ends[value.index])
+    start = sum(result.static_shape[axis] for result in value.node.results[: value.index])
+    return cut(translate(value.first, target), axis, start, start + value.static_shape[axis])
 
 
 def _slice(value: Value, target: ResultRange) -> Source:
@@ -101,7 +95,7 @@ MOST_RUNS = 64
 def _gather(value: Value, target: ResultRange) -> Source:
     """Translate to slices that are joined, which move no data on channels."""
     shape, index = value.first.static_shape, whole_numbers(value.argument(1))
-    axis = axis_of(value, 0, len(shape))
+    axis = axis_of(value, 0)
     if not index or min(index) < -shape[axis] or max(index) >= shape[axis]:
         raise NotTranslated(f"{value.label} reads indices that are no constants in range")
     places = np.mod(index, shape[axis])
@@ -110,15 +104,14 @@ def _gather(value: Value, target: ResultRange) -> Source:
         raise NotTranslated(f"{value.label} reads indices that are not a few constant ranges")
     source = translate(value.first, target)
     parts = [cut(source, axis, int(run[0]), int(run[-1]) + 1) for run in runs]
-    joined = target.result(ops.Concat(axis), *parts) if parts[1:] else parts[0]
-    return reshaped(joined, value.static_shape)
+    return target.result(ops.Concat(axis), *parts) if parts[1:] else parts[0]
 
 
 def _expand(value: Value, target: ResultRange) -> Source:
     shape, source = value.static_shape, translate(value.first, target)
     if math.prod(shape) == math.prod(source.tensor.shape):
-        return reshaped(source, shape)
-    return moved(ops.Expand(shape), source)
+        return source
+    return step(ops.Expand(shape), source)
 
 
 def _resize(value: Value, target: ResultRange) -> Source:
@@ -133,9 +126,7 @@ def _resize(value: Value, target: ResultRange) -> Source:
     rounding = value.attrs.get("nearest_mode", "round_prefer_floor")
     if mode != "nearest" or (factors != (1, 1) and (places, rounding) not in _REPEATING):
         raise NotTranslated(f"{value.label} does not repeat each pixel a whole number of times")
-    return reshaped(
-        moved(ops.Upsample(factors), translated_image(value, target)), value.static_shape
-    )
+    return step(ops.Upsample(factors), translated_image(value, target))
 
 
 _REPEATING = {
@@ -149,7 +140,7 @@ _REPEATING = {
 def _pad(value: Value, target: ResultRange) -> Source:
     """Translate a border around an image, and constant channels."""
     widths, mode = pad_widths(value), value.attrs.get("mode", "constant")
-    amount = 0.0 if value.argument(2) is None else number(value.argument(2))
+    amount = number(value.argument(2), 0.0)
     if mode == "wrap" or any(widths[0]) or min(map(min, widths)) < 0 or amount is None:
         raise NotTranslated(f"{value.label} is not a pad of an image by a constant")
     source = translated_image(value, target)
@@ -159,26 +150,25 @@ def _pad(value: Value, target: ResultRange) -> Source:
     channels, *space = widths[1:]
     if any(channels) if mode != "constant" else amount and any(map(any, space)):
         raise NotTranslated(f"{value.label} pads by other values than zeros")
-    padded = _padded(_bordered(source, space, mode), *channels, amount)
-    return reshaped(padded, value.static_shape)
+    return _extended(source, channels, space, mode, amount)
 
 
-def _bordered(image: Source, space: list[tuple[int, int]], mode: Any) -> Source:
+def _extended(
+    image: Source, channels: tuple[int, int], space: list[tuple[int, int]], mode: Any, amount: float
+) -> Source:
+    """Return an image with a border, and with channels of a constant: a product with ones."""
     (top, bottom), (left, right) = [(0, 0)] * (2 - len(space)) + space
     sides = top, left, bottom, right
-    return moved(ops.Pad(sides, mode), image) if any(sides) else image
-
-
-def _padded(image: Source, before: int, behind: int, amount: float) -> Source:
-    """Return an image with channels of a constant beside its own: a product with ones."""
-    if not before and not behind:
+    if any(sides):
+        image = step(ops.Pad(sides, mode), image)
+    if not any(channels):
         return image
-    own, grid = image.tensor.shape[1], Grid(image.tensor.scale, image.tensor.zero_point)
-    channels = np.arange(before + own + behind)
-    weight = np.equal.outer(channels, before + np.arange(own)).astype(np.int8)
-    steps = np.clip(np.rint(amount / grid.scale) + grid.zero_point, -128, 127) - grid.zero_point
+    own, zero = image.tensor.shape[1], image.tensor.zero_point
+    weight = np.eye(own + sum(channels), own, -channels[0], np.int8)
+    steps = np.clip(np.rint(amount / image.tensor.scale) + zero, -128, 127) - zero
     bias = np.where(weight.any(axis=1), 0, steps).astype(np.int32) if steps else None
-    return moved(ops.Convolution(weight[:, :, None, None], bias, _unchanged(grid)), image)
+    unchanged = _unchanged(image.tensor)
+    return step(ops.Convolution(weight[:, :, None, None], bias, unchanged), image)
 
 
 MOVING: dict[str, Rule] = {
@@ -190,6 +180,7 @@ MOVING: dict[str, Rule] = {
     "Squeeze": _reshape,
     "Unsqueeze": _reshape,
     "Identity": _same,
+    "QuantizeLinear": _same,
     "Transpose": _permute,
     "Concat": _concat,
     "Split": _split,
@@ -197,7 +188,7 @@ MOVING: dict[str, Rule] = {
     "Gather": _gather,
     "Expand": _expand,
     "Resize": _resize,
-    "DepthToSpace": _move_pixels,
-    "SpaceToDepth": _move_pixels,
+    "DepthToSpace": _reshape,
+    "SpaceToDepth": _reshape,
     "Pad": _pad,
 }

@@ -14,8 +14,7 @@ from vtaops.frontends import composites, qoperators
 from vtaops.frontends.constants import number
 from vtaops.frontends.floats import MASKING
 from vtaops.frontends.inference import PAIRED, UNKNOWN, dtype_of, type_of
-from vtaops.frontends.pairs import add_pair
-from vtaops.frontends.values import OPSET, NetworkBuilder, OnnxNetwork, OnnxNode, Value
+from vtaops.frontends.values import OPSET, NetworkBuilder, OnnxNetwork, OnnxNode, Parts, Value
 from vtaops.graph import onnx_files
 from vtaops.graph.onnx_files import ModelProto, NodeProto
 
@@ -75,37 +74,36 @@ class _Reader:
             self._values.setdefault(name, self.builder.constant(array, name))
 
     def network(self) -> OnnxNetwork:
-        for node in self._graph.node:
-            self.read(node)
-        return self.builder.network([self._values[value.name] for value in self._graph.output])
+        return self.builder.network(self._outputs(self._graph))
 
-    def read(self, node: NodeProto) -> None:
+    def _outputs(self, graph: Any) -> list[Value]:
+        for node in graph.node:
+            self._read(node)
+        return [self._values[value.name] for value in graph.output]
+
+    def _read(self, node: NodeProto) -> None:
         """Read a node by its rule, or as it is."""
         label = f"{node.op_type} {node.name or next(iter(node.output), '')!r}"
         with raising(ModelError, f"{label} is malformed", *_MALFORMED):
-            self._read(node, label)
+            args = [self._values[name] if name else None for name in node.input]
+            attrs = {name: _text(value) for name, value in onnx_files.attributes(node).items()}
+            operator = OnnxNode(node.op_type, args, attrs, [*node.output], label)
+            self._values |= zip(node.output, self._results(node, operator), strict=False)
 
-    def _read(self, node: NodeProto, label: str) -> None:
-        args = [self._values[name] if name else None for name in node.input]
-        attrs = {name: _text(value) for name, value in onnx_files.attributes(node).items()}
-        operator = OnnxNode(node.op_type, args, attrs, [*node.output], label)
-        if node.op_type in qoperators.RULES:
-            results: Sequence[Value] = [qoperators.RULES[node.op_type](self.builder, operator)]
-        elif composites.is_composite(node):
-            results = composites.add_composite(self.builder, operator)
-        elif node.domain in ("", "ai.onnx") or node.op_type in PAIRED:
-            captured = [
-                self._values[name] for name in onnx_files.read_outside(node) if name in self._values
-            ]
-            results = RULES.get(node.op_type, _Reader.add)(
-                self, replace(operator, captured=captured)
-            )
-        else:
+    def _results(self, node: NodeProto, operator: OnnxNode) -> Sequence[Value]:
+        parts = Parts(self.builder, operator)
+        if operator.op in qoperators.RULES:
+            return [qoperators.RULES[operator.op](parts)]
+        if composites.is_composite(node):
+            return composites.add_composite(parts)
+        if node.domain not in ("", "ai.onnx") and operator.op not in PAIRED:
             raise UnsupportedError(
-                f"{label} is {node.domain}.{node.op_type}, an operator outside ONNX that vtaops "
-                "does not know"
+                f"{operator.label} is {node.domain}.{operator.op}, an operator outside ONNX that "
+                "vtaops does not know"
             )
-        self._values |= zip(node.output, results, strict=False)
+        outside = onnx_files.read_outside(node)
+        captured = [self._values[name] for name in outside if name in self._values]
+        return RULES.get(operator.op, _Reader.add)(self, replace(operator, captured=captured))
 
     def branch(self, graph: Any) -> list[Value]:
         """Read the nodes of a subgraph that is always run, and return its outputs."""
@@ -114,9 +112,7 @@ class _Reader:
             self._values[tensor.name] = self.builder.constant(array, tensor.name)
         self.read_names.update(v.name for v in graph.output)
         self.read_names.update(*(node.input for node in graph.node))
-        for node in graph.node:
-            self.read(node)
-        return [self._values[value.name] for value in graph.output]
+        return self._outputs(graph)
 
     def add(self, operator: OnnxNode) -> list[Value]:
         """Add an operator; what ONNX cannot infer is what the file states."""
@@ -132,21 +128,17 @@ Rule = Callable[[_Reader, OnnxNode], Sequence[Value]]
 """Returns the results of an operator."""
 
 
-def _pair(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
-    return [add_pair(reader.builder, operator)]
-
-
 def _alias(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     """Pass the input on, unless the result needs its name."""
-    data = operator.args[0]
-    if data is None or operator.name in reader.kept_names:
+    data = operator.reads[0]
+    if operator.name in reader.kept_names:
         same = replace(operator, op="Identity", args=[data], attrs={}, names=operator.names[:1])
         return reader.add(same)
     return [data]
 
 
 def _dropout(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
-    (training,) = operator.part(2, 1)
+    training = operator.argument(2)
     if training is not None and (training.array is None or training.array.any()):
         raise _training(operator)
     if not reader.read_names.isdisjoint(operator.names[1:]):
@@ -169,8 +161,8 @@ def _training(operator: OnnxNode) -> UnsupportedError:
 
 def _shape(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     """Read the shape of a tensor as a constant, if it is static."""
-    data = operator.args[0]
-    if data is None or data.shape is None:
+    data = operator.reads[0]
+    if data.shape is None:
         return reader.add(operator)
     part = slice(operator.attrs.get("start"), operator.attrs.get("end"))
     return [reader.builder.constant(np.array(data.shape, np.int64)[part], operator.name)]
@@ -178,19 +170,19 @@ def _shape(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
 
 def _folded(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     """Read an operator of any number of tensors as operators of two."""
-    kind = {"Sum": "Add"}.get(operator.op, operator.op)
-    if len(operator.args) == 1:
+    kind, parts = {"Sum": "Add"}.get(operator.op, operator.op), Parts(reader.builder, operator)
+    total, *rest = operator.reads
+    if not rest:
         return _alias(reader, operator)
-    total, *rest = operator.args
-    names = [f"{operator.name}:{number}" for number in range(len(rest) - 1)]
-    for right, name in zip(rest, [*names, operator.name], strict=True):
-        total = reader.builder.add(kind, total, right, name=name, label=operator.label)
-    return [value for value in [total] if value is not None]
+    names = [f":{number}" for number in range(len(rest) - 1)]
+    for right, name in zip(rest, [*names, ""], strict=True):
+        total = parts.add(kind, total, right, part=name)
+    return [total]
 
 
 def _if(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     """Read the branch that is always taken; both if data decide."""
-    condition = operator.args[0].array if operator.args[0] is not None else None
+    condition = operator.reads[0].array
     if condition is None:
         return reader.add(operator)
     return reader.branch(operator.attrs["then_branch" if condition.item() else "else_branch"])
@@ -198,27 +190,26 @@ def _if(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
 
 def _cast_like(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     """Cast to a type that is known, so that a constant stays one."""
-    data, like = operator.args
-    if like is None or not like.dtype:
+    data, like = operator.reads
+    if not like.dtype:
         return reader.add(operator)
     kind = onnx_files.require("onnx").helper.np_dtype_to_tensor_dtype(np.dtype(like.dtype))
     return _cast(reader, replace(operator, op="Cast", args=[data], attrs={"to": kind}))
 
 
 def _cast(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
-    data = operator.args[0]
-    if data is not None and data.dtype == dtype_of(operator.attrs["to"]):
+    if operator.reads[0].dtype == dtype_of(operator.attrs["to"]):
         return _alias(reader, operator)
     return reader.add(operator)
 
 
 def _softmax(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     """Read a softmax of logits of which some are replaced by a number far below as one of a sum."""
-    logits, builder = operator.args[0], reader.builder
+    logits, builder = operator.reads[0], reader.builder
     kept = _kept(logits)
-    if logits is None or kept is None:
+    if kept is None:
         return reader.add(operator)
-    counted, *choice = logits.args
+    counted, *choice = logits.reads
     parts = (0.0 if each is kept else np.finfo(np.float32).min for each in choice)
     numbers = [builder.constant(np.array([part], logits.dtype), "mask") for part in parts]
     mask = builder.add("Where", counted, *numbers, name="mask", label=logits.label)
@@ -226,18 +217,15 @@ def _softmax(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     return reader.add(replace(operator, args=[total]))
 
 
-def _kept(logits: Value | None) -> Value | None:
+def _kept(logits: Value) -> Value | None:
     """Return what a number far below replaces in parts; None if it is not so."""
-    if logits is None or logits.op != "Where" or logits.fixed:
+    if logits.op != "Where" or logits.fixed:
         return None
-    kept = [each for each in logits.args[1:] if (number(each) or 0.0) > MASKING]
-    alone = kept[0] if len(kept) == 1 else None
-    return alone if alone is not None and alone.shape == logits.shape else None
+    kept = [each for each in logits.reads[1:] if (number(each) or 0.0) > MASKING]
+    return kept[0] if len(kept) == 1 and kept[0].shape == logits.shape else None
 
 
 RULES: dict[str, Rule] = {
-    "QuantizeLinear": _pair,
-    "DequantizeLinear": _pair,
     "Identity": _alias,
     "Dropout": _dropout,
     "BatchNormalization": _batch_norm,

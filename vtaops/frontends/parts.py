@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from vtaops.base.errors import UnsupportedError
 from vtaops.frontends.inference import node_proto
-from vtaops.frontends.values import OnnxNetwork, OnnxNode, Value
+from vtaops.frontends.values import OnnxNetwork, Value, reached
 from vtaops.graph.onnx_bounds import require_bounded
 from vtaops.graph.onnx_files import ModelProto, ValueInfoProto, require
 from vtaops.graph.onnx_function import OnnxFunction
@@ -52,10 +52,11 @@ def _model(
     outputs: Sequence[Value],
 ) -> ModelProto:
     helper, from_array = require("onnx").helper, require("onnx").numpy_helper.from_array
-    inside, constants = _needed(inputs, outputs)
-    order = dict.fromkeys(value.node for value in network.values if value.node in inside)
+    needed = _needed(inputs, outputs)
+    constants = filter(_is_constant, needed)
+    nodes = dict.fromkeys(v.node for v in network.values if v in needed and not _is_constant(v))
     graph = helper.make_graph(
-        [node_proto(node, [r.name for r in node.results]) for node in order if node is not None],
+        [node_proto(node, [r.name for r in node.results]) for node in nodes],
         "part",
         [_described(value) for value in inputs],
         [_described(value) for value in outputs],
@@ -66,27 +67,16 @@ def _model(
     return model
 
 
-def _needed(
-    inputs: Iterable[Value], outputs: Iterable[Value]
-) -> tuple[set[OnnxNode], dict[Value, None]]:
-    """Return the nodes that compute some values from others, and the constants that they read.
+def _needed(inputs: Sequence[Value], outputs: Sequence[Value]) -> dict[Value, None]:
+    """Return the values between, with the outputs and constants."""
+    given = {*inputs}
+    found = reached(outputs, lambda v: [] if v in given or _is_constant(v) else v.reads)
+    return dict.fromkeys(value for value in found if value not in given)
 
-    Weights are no constants, but what dequantises them.
-    """
-    nodes: set[OnnxNode] = set()
-    constants: dict[Value, None] = {}
-    known, stack = set(inputs), [value for value in outputs if value not in inputs]
-    while stack:
-        value = stack.pop()
-        if value in known:
-            continue
-        known.add(value)
-        if value.fixed and value.op != "DequantizeLinear" and value.array is not None:
-            constants[value] = None
-        elif value.node is not None:
-            nodes.add(value.node)
-            stack += value.node.reads
-    return nodes, constants
+
+def _is_constant(value: Value) -> bool:
+    """Return whether a value is written as a constant; of weights, so are their integers."""
+    return value.fixed and value.op != "DequantizeLinear" and value.array is not None
 
 
 def _described(value: Value) -> ValueInfoProto:

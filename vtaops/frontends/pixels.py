@@ -6,7 +6,7 @@ are convolutions whose weights are 0 or 1, so VTA can execute them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -14,18 +14,16 @@ from vtaops.base.shapes import Array
 from vtaops.frontends.constants import computed_from
 from vtaops.frontends.grids import through_pairs
 from vtaops.frontends.values import Value
-from vtaops.graph import Convolution, Requantization, TransposedConvolution
-from vtaops.graph.operators import GraphOperator
+from vtaops.graph import Convolution, TransposedConvolution
 
 MOST_WEIGHTS = 1 << 22
 """Maximum number of weights of such a convolution: one per channel, channel and pixel."""
 
-
-Make = Callable[[Requantization], GraphOperator]
+PixelMove = partial[Convolution] | partial[TransposedConvolution]
 """Makes the operator from an identity requantization."""
 
 
-def moved_pixels(value: Value) -> tuple[Value, Make] | None:
+def moved_pixels(value: Value) -> tuple[Value, PixelMove] | None:
     """Return the image that a value rearranges, and a function that makes the operator; else None.
 
     The value is a DepthToSpace, a SpaceToDepth, or the reshape at the end of one that is spelled
@@ -38,7 +36,7 @@ def moved_pixels(value: Value) -> tuple[Value, Make] | None:
     before, after = image.static_shape, value.static_shape
     index: Array | None = np.arange(np.prod(before)).reshape(before)
     for node in nodes:
-        index = None if index is None else computed_from(node, index)
+        index = computed_from(node, index)
     if index is None:
         return None
     kind: type[Convolution | TransposedConvolution] = TransposedConvolution
@@ -46,9 +44,7 @@ def moved_pixels(value: Value) -> tuple[Value, Make] | None:
     if after[2:] < before[2:]:  # to depth, which is to space backwards
         kind, deep, index = Convolution, after, np.argsort(index, axis=None).reshape(before)
     weight = _weight(index, deep)
-    if weight is None:
-        return None
-    return image, lambda unchanged: kind(weight, None, unchanged, strides=weight.shape[2:])
+    return None if weight is None else (image, partial(kind, weight, strides=weight.shape[2:]))
 
 
 def _spelled_out(value: Value) -> list[Value]:

@@ -9,8 +9,7 @@ import numpy as np
 from tvm import relax, transform
 
 from vtaops.base.errors import ModelError, UnsupportedError, raising
-from vtaops.frontends.pairs import add_pair
-from vtaops.frontends.values import NetworkBuilder, OnnxNetwork, OnnxNode, Value
+from vtaops.frontends.values import NetworkBuilder, OnnxNetwork, Value
 
 
 def normalized(mod: Any) -> Any:
@@ -116,8 +115,7 @@ def _as(op: str, *same: str, **attributes: str) -> Rule:
 def _pair(op: str) -> Rule:
     def read(reader: _Reader, call: Any, name: str) -> Value:
         args = [reader.tensor(argument) for argument in call.args]
-        axis = {"axis": int(call.attrs.axis)}
-        return add_pair(reader.builder, OnnxNode(op, args, axis, [name]))
+        return reader.builder.add(op, *args, name=name, axis=int(call.attrs.axis))
 
     return read
 

@@ -9,4 +9,4 @@ from vtaops.frontends.translate import RULES, TFLITE_RULES
 __all__ = ["RULES", "TFLITE_RULES"]
 
 RULES.update(COMPUTING | AVERAGES | ACTIVATIONS | MOVING)
-TFLITE_RULES.update(TFLITE)
+TFLITE_RULES.update(RULES | TFLITE)

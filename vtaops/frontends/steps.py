@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from vtaops.base.window import Size
 from vtaops.frontends.constants import whole_numbers
 from vtaops.frontends.values import NotTranslated, Value
@@ -56,15 +58,19 @@ class ResultRange:
         """The integer of 0.0."""
         return self.grid.zero_point
 
-    def clipped(self, low: float = -float("inf"), high: float = float("inf")) -> ResultRange:
-        """Return the range with additional bounds, given as real values.
+    def clipped(self, low: float = -math.inf, high: float = math.inf) -> ResultRange:
+        """Return the range for what is clipped to real bounds before; a higher `low` is `high`.
 
         Because rounding is monotone, clipping before it is the same as clipping the integers to the
         rounded bounds.
         """
-        lower = max(self.clip[0], self._step(low))
-        upper = max(lower, min(self.clip[1], self._step(high)))
+        steps = np.rint(np.array([min(low, high), high]) / self.scale) + self.zero_point
+        lower, upper = np.clip(steps, *self.clip).astype(int).tolist()
         return replace(self, clip=(lower, upper))
+
+    def ratio(self, source: Source) -> float:
+        """Return the real value of one step of a tensor in steps of the result."""
+        return source.tensor.scale / self.scale
 
     def requantization(self, ratio: Any, rounds: Rounds = "twice") -> Requantization:
         """Return the requantisation by a ratio of scales to this range; TFLite's by `rounds`."""
@@ -80,10 +86,6 @@ class ResultRange:
     def rescaled(self, source: Source, ratio: float) -> Step:
         """Return values of a grid `ratio` times as coarse in this range."""
         return self.result(Requantize(self.requantization(ratio)), source)
-
-    def _step(self, x: float) -> int:
-        steps = min(max(x / self.scale, -1e6), 1e6)
-        return min(max(round(steps) + self.zero_point, -128), 127)
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,34 +152,33 @@ def reduced_image(value: Value, source: Source) -> tuple[Source, Size]:
         return source, (shape[2] if 2 in axes else 1, shape[3] if 3 in axes else 1)
     kept = sorted({*range(len(shape))} - {*axes})
     if kept + axes != sorted(kept + axes):
-        source = moved(Transpose((*kept, *axes)), source)
-    rows = [[shape[axis] for axis in part] for part in (kept[:1], kept[1:], axes[:-1], axes[-1:])]
-    n, c, h, w = (math.prod(row) for row in rows)
+        source = step(Transpose((*kept, *axes)), source)
+    parts = kept[:1], kept[1:], axes[:-1], axes[-1:]
+    n, c, h, w = (math.prod(shape[axis] for axis in part) for part in parts)
     return reshaped(source, (n, c, h, w)), (h, w)
 
 
-def step(op: GraphOperator, *inputs: Source, scale: float) -> Step:
-    """Return an operator applied to its inputs; raises ShapeError if it refuses them."""
+def step(op: GraphOperator, *inputs: Source, scale: float | None = None) -> Step:
+    """Return an operator applied to its inputs; raises ShapeError if it refuses them.
+
+    The result has the scale of the first input, unless another is given.
+    """
+    scale = inputs[0].tensor.scale if scale is None else scale
     tensor = op.infer(*(source.tensor for source in inputs))
     return Step(op, inputs, replace(tensor, name="-", scale=scale))
-
-
-def moved(op: GraphOperator, source: Source) -> Step:
-    """Return an operator that keeps the scale of what it moves."""
-    return step(op, source, scale=source.tensor.scale)
 
 
 def cut(source: Source, axis: int, start: int, stop: int, stride: int = 1) -> Source:
     """Return a part of a tensor; the tensor itself if it is the whole."""
     if (start, stop, stride) == (0, source.tensor.shape[axis], 1):
         return source
-    return moved(Slice(axis, start, stop, stride), source)
+    return step(Slice(axis, start, stop, stride), source)
 
 
 def reshaped(source: Source, shape: Sequence[int]) -> Source:
     """Return a source in another shape; a reshape of a reshape is one."""
-    while isinstance(source, Step) and isinstance(source.op, Reshape):
+    while source.tensor.shape != tuple(shape):
+        if not (isinstance(source, Step) and isinstance(source.op, Reshape)):
+            return step(Reshape(tuple(shape)), source)
         (source,) = source.inputs
-    if source.tensor.shape == tuple(shape):
-        return source
-    return step(Reshape(tuple(shape)), source, scale=source.tensor.scale)
+    return source

@@ -14,14 +14,13 @@ import numpy as np
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Array
-from vtaops.frontends.functions import Affine, affine_of, apply, argument_of, is_elementwise, names
-from vtaops.frontends.grids import EIGHT_BITS, grid_of, natural_grid
+from vtaops.frontends.functions import Affine, affine_of, apply, argument_of
+from vtaops.frontends.grids import EIGHT_BITS, natural_grid
 from vtaops.frontends.steps import Leaf, ResultRange, Source, reshaped
 from vtaops.frontends.sums import scaled
 from vtaops.frontends.values import NotTranslated, Value
 from vtaops.frontends.windows import image_shape
 from vtaops.graph import operators as ops
-from vtaops.graph.grid import Grid
 
 Rule = Callable[[Value, ResultRange], Source]
 
@@ -29,7 +28,7 @@ RULES: dict[str, Rule] = {}
 """The rules by operator of ONNX; `vtaops.frontends.rules` fills it."""
 
 TFLITE_RULES: dict[str, Rule] = {}
-"""Rules of what TFLite's reference kernels compute otherwise than real numbers rounded."""
+"""The same where TFLite's reference kernels compute otherwise than real numbers rounded."""
 
 
 def translate(value: Value, target: ResultRange) -> Source:
@@ -62,20 +61,19 @@ def _constant(value: Value, target: ResultRange) -> Source:
 
 def translate_root(value: Value, target: ResultRange) -> Source:
     """Return the integer operators of a value to compute now; see `translate`."""
-    rule = RULES.get(value.op)
-    if target.tflite:
-        rule = TFLITE_RULES.get(value.op, rule)
+    rule = (TFLITE_RULES if target.tflite else RULES).get(value.op)
     try:
-        if value.node is None:
+        if value.op in ("input", "constant"):
             raise NotTranslated(f"the {value.op} {value.name!r} is not quantised", "float")
         if rule is None or (value.index and value.op != "Split"):
             raise NotTranslated(value.kind, "no_operator")
-        return rule(value, target)
+        source = rule(value, target)
     except (NotTranslated, ShapeError):
-        source = _as_function(value, target)
-        if source is None:
+        function = _as_function(value, target)
+        if function is None:
             raise
-        return source
+        source = function
+    return reshaped(source, value.static_shape)
 
 
 def _as_function(value: Value, target: ResultRange) -> Source | None:
@@ -83,46 +81,54 @@ def _as_function(value: Value, target: ResultRange) -> Source | None:
     affine = affine_of(value)
     if affine is not None and affine.tensor is not value:
         return affine_function(value, affine, target)
-    data = argument_of(value) if is_elementwise(value) else None
+    data = argument_of(value)
     return None if data is None else _table(value, data, target)
 
 
-def operand(data: Value | None, reader: Value) -> tuple[Source, float]:
-    """Return an argument of a value as a quantised operand, and its scale.
+def operand(data: Value, reader: Value) -> Source:
+    """Return an argument of a value as a quantised operand.
 
     Raises
     ------
     NotTranslated
         If it is not quantised.
     """
-    grid = None if data is None else natural_grid(data)
-    if data is not None and grid is None and data.label == reader.label:
+    grid = natural_grid(data)
+    if grid is not None:
+        return translate(data, ResultRange(grid))
+    if data.label == reader.label:
         raise NotTranslated(reader.kind, "no_operator")
-    if data is None or grid is None:
-        source = "nothing" if data is None else data.label
-        raise NotTranslated(
-            f"the input of {reader.label} (from {source}) is not quantised", "float"
-        )
-    return translate(data, ResultRange(grid)), grid.scale
+    raise NotTranslated(
+        f"the input of {reader.label} (from {data.label}) is not quantised", "float"
+    )
+
+
+def image_operand(value: Value) -> Source:
+    """Return the first argument of a value as a quantised image."""
+    return reshaped(operand(value.first, value), image_shape(value.first))
 
 
 def affine_function(value: Value, function: Affine, target: ResultRange) -> Source:
     """Translate an affine function to a depthwise convolution with a bias."""
-    data, scale = operand(function.tensor, value)
-    return scaled(value, data, scale, function).rounded(target)
+    return scaled(value, operand(function.tensor, value), function).rounded(target)
 
 
 def _table(value: Value, argument: Value, target: ResultRange) -> Source:
-    grid = grid_of(argument)
-    results = apply(value, argument, reals(grid))
-    name = "-".join(dict.fromkeys(part.lower() for part in names(value, argument)))
-    return tabulated(results, translate(argument.first, ResultRange(grid)), name, target)
+    data = operand(argument, value)
+    known = {argument: reals(data)}
+    results = apply(value, known)
+    names = (one.op.lower() for one in known if not one.fixed and one is not argument)
+    return tabulated(results, data, "-".join(dict.fromkeys(names)), target)
 
 
-def reals(grid: Grid) -> Array:
+def steps_above_zero(data: Source) -> Array:
+    """Return -128, -127, ..., 127 less the zero point."""
+    return np.arange(-128, 128) - data.tensor.zero_point
+
+
+def reals(data: Source) -> Array:
     """Return the real values of -128, -127, ..., 127."""
-    steps = np.arange(-128, 128, dtype=np.float32) - grid.zero_point
-    return np.asarray(steps * np.float32(grid.scale))
+    return np.asarray(steps_above_zero(data).astype(np.float32) * np.float32(data.tensor.scale))
 
 
 def tabulated(results: Array, data: Source, name: str, target: ResultRange) -> Source:

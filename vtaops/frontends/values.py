@@ -7,18 +7,28 @@ zero point. What depends only on constants is computed when somebody asks for it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import permutations
 from typing import Any
 
+import numpy as np
+
+from vtaops.base.errors import ModelError
 from vtaops.base.reasons import Reason
 from vtaops.base.shapes import Array
 from vtaops.frontends import inference
 
 OPSET = 21
 """The opset of networks that were no ONNX file."""
+
+BEFORE_ROUNDING = ":float"
+"""Ends the name of a float tensor of which the file has only the rounded integers."""
+
+UINT8 = 2
+"""ONNX's number of the type that a QuantizeLinear rounds to by default."""
 
 RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"}
@@ -50,7 +60,7 @@ class OnnxNode:
     Attributes
     ----------
     op
-        Its name in ONNX.
+        Its name in ONNX; `input` or `constant` if nothing computes its result.
     args
         Tensors that it reads; None for an optional one that is absent.
     attrs
@@ -78,10 +88,13 @@ class OnnxNode:
         """The name of its first result."""
         return self.names[0]
 
-    def part(self, index: int, count: int = 3) -> list[Value | None]:
+    def argument(self, index: int) -> Value | None:
+        """Return an argument; None if it is absent."""
+        return self.args[index] if index < len(self.args) else None
+
+    def arguments(self, index: int, count: int = 3) -> list[Value | None]:
         """Return some arguments from one on; None for absent ones."""
-        args = list(self.args[index : index + count])
-        return args + [None] * (count - len(args))
+        return [self.argument(each) for each in range(index, index + count)]
 
     @property
     def reads(self) -> list[Value]:
@@ -91,7 +104,7 @@ class OnnxNode:
 
 @dataclass(eq=False)
 class Value:
-    """A tensor: an input, a constant, or a result of a node.
+    """A tensor.
 
     Attributes
     ----------
@@ -102,7 +115,7 @@ class Value:
     dtype
         Name of its NumPy dtype; empty if it is unknown, or if it is no tensor.
     node
-        The node that computes it; None for inputs and constants.
+        The node that computes it; one that reads nothing for inputs and constants.
     index
         Which result of the node it is.
     readers
@@ -114,22 +127,20 @@ class Value:
     name: str
     shape: tuple[int, ...] | None
     dtype: str
-    node: OnnxNode | None = field(default=None, repr=False)
+    node: OnnxNode = field(repr=False)
     index: int = 0
     readers: list[Value | None] = field(default_factory=list, repr=False)
     constant: Array | None = field(default=None, repr=False)
 
     @property
     def op(self) -> str:
-        """The operator that computes it; `input` or `constant` if there is none."""
-        if self.node is None:
-            return "input" if self.constant is None else "constant"
+        """The operator that computes it."""
         return self.node.op
 
     @property
     def args(self) -> tuple[Value | None, ...]:
         """The arguments of its node."""
-        return () if self.node is None else tuple(self.node.args)
+        return tuple(self.node.args)
 
     @property
     def first(self) -> Value:
@@ -140,7 +151,7 @@ class Value:
 
     def argument(self, index: int) -> Value | None:
         """Return an argument; None if it is absent."""
-        return self.args[index] if index < len(self.args) else None
+        return self.node.argument(index)
 
     @property
     def static_shape(self) -> tuple[int, ...]:
@@ -152,7 +163,7 @@ class Value:
     @property
     def reads(self) -> list[Value]:
         """The tensors that its node reads."""
-        return [] if self.node is None else self.node.reads
+        return self.node.reads
 
     @property
     def orders(self) -> list[tuple[Value, Value]]:
@@ -162,12 +173,12 @@ class Value:
     @property
     def attrs(self) -> Mapping[str, Any]:
         """The attributes of its node."""
-        return {} if self.node is None else self.node.attrs
+        return self.node.attrs
 
     @property
     def label(self) -> str:
         """How the user's file names the operator that computes it."""
-        return f"{self.op} {self.name!r}" if self.node is None else self.node.label
+        return self.node.label
 
     @property
     def kind(self) -> str:
@@ -177,16 +188,24 @@ class Value:
     @cached_property
     def fixed(self) -> bool:
         """Whether it depends on no input."""
-        if self.node is None:
-            return self.constant is not None
-        return self.node.op not in RANDOM and all(value.fixed for value in self.reads)
+        return self.op not in RANDOM | {"input"} and all(value.fixed for value in self.reads)
 
     @cached_property
     def array(self) -> Array | None:
         """Its elements if it is fixed, in its dtype; None if it is not, or nobody can tell."""
-        if self.node is None or not self.fixed:
-            return self.constant
-        return inference.computed(self)
+        known = self.constant is not None or not self.fixed
+        return self.constant if known else inference.computed(self)
+
+
+def reached(values: Iterable[Value], inner: Callable[[Value], Sequence[Value]]) -> Iterator[Value]:
+    """Yield values and those to which a function leads from them, each once."""
+    pending, seen = [*values], set[Value]()
+    while pending:
+        value = pending.pop()
+        if value not in seen:
+            seen.add(value)
+            pending += inner(value)
+            yield value
 
 
 @dataclass(frozen=True)
@@ -216,7 +235,7 @@ class OnnxNetwork:
     def forget(self) -> None:
         """Take values apart: their circles keep constants until the next collection."""
         for value in (*self.inputs, *self.values):
-            value.node = None
+            del value.node
             value.readers.clear()
 
 
@@ -231,13 +250,19 @@ class NetworkBuilder:
 
     def input(self, name: str, shape: Sequence[int], dtype: str) -> Value:
         """Add an input."""
-        value = Value(self._unique(name), tuple(shape), dtype)
+        value = self._source("input", name, tuple(shape), dtype)
         self.inputs.append(value)
         return value
 
     def constant(self, array: Array, name: str = "constant") -> Value:
         """Return a constant."""
-        return Value(self._unique(name), array.shape, str(array.dtype), constant=array)
+        value = self._source("constant", name, array.shape, str(array.dtype))
+        value.constant = array
+        return value
+
+    def _source(self, op: str, name: str, shape: tuple[int, ...], dtype: str) -> Value:
+        unique = self._unique(name)
+        return Value(unique, shape, dtype, OnnxNode(op, (), {}, [unique], f"{op} {unique!r}"))
 
     def add(
         self, op: str, *args: Value | None, name: str = "", label: str = "", **attrs: Any
@@ -253,13 +278,16 @@ class NetworkBuilder:
         ----------
         node
             The node; without a label, it is named after its first result. Another name is taken
-            for one that is in use.
+            for one that is in use. A QuantizeLinear or DequantizeLinear may lack a zero point of 0.
 
         Raises
         ------
         ModelError
-            If ONNX refuses the arguments or the attributes.
+            If ONNX refuses the arguments or the attributes, or the scales or zero points of a
+            tensor are neither one nor one for each channel.
         """
+        if node.op in inference.PAIRED:
+            node = self._with_zero_point(node)
         unique = [name and self._unique(name) for name in node.names]
         node = replace(node, label=node.label or f"{node.op} {unique[0]!r}")
         types = inference.inferred(node, len(unique), self.opset)
@@ -269,6 +297,20 @@ class NetworkBuilder:
         for read in node.reads:
             read.readers += node.results
         return node.results
+
+    def _with_zero_point(self, node: OnnxNode) -> OnnxNode:
+        """Return a half of a pair with its zero point, after a check of its grid."""
+        data, scale, zero = node.arguments(0)
+        if data is None or scale is None:
+            raise ModelError(f"{node.label} has no scale")
+        if zero is None:
+            rounded = inference.dtype_of(node.attrs.get("output_dtype") or UINT8)
+            dtype = data.dtype if node.op == "DequantizeLinear" else rounded
+            zeros = np.zeros(scale.shape or (), np.dtype(dtype))
+            zero = self.constant(zeros, f"{node.name}:zero_point")
+        if not node.attrs.get("block_size"):
+            _check_channels(node, data, {"scales": scale, "zero points": zero})
+        return replace(node, args=[data, scale, zero])
 
     def rename(self, value: Value, name: str) -> None:
         """Give a value another name, or the next that is free."""
@@ -288,3 +330,32 @@ class NetworkBuilder:
             unique = f"{name}_{self._taken[name]}"
         self._taken[unique] = 0
         return unique
+
+
+def _check_channels(node: OnnxNode, data: Value, parameters: Mapping[str, Value]) -> None:
+    axis, extents = int(node.attrs.get("axis", 1)), data.shape or ()
+    channels = extents[axis] if -len(extents) <= axis < len(extents) else 1
+    for what, parameter in parameters.items():
+        count = math.prod(parameter.shape or ())
+        if count not in (1, channels):
+            raise ModelError(
+                f"the tensor {node.name!r} of shape {extents} is quantised with {count} {what} "
+                f"along its axis {axis}; give one, or one for each of its {channels} channels"
+            )
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Adds the operators that one of a file stands for; they bear its name and label."""
+
+    builder: NetworkBuilder
+    whole: OnnxNode
+
+    def add(self, op: str, *args: Value | None, part: str | None = None, **attrs: Any) -> Value:
+        """Add a node with one result; `part` ends the name, by default that of the operator."""
+        name = self.whole.name + (f":{op}" if part is None else part)
+        return self.builder.add(op, *args, name=name, label=self.whole.label, **attrs)
+
+    def constant(self, array: Array, part: str = ":constant") -> Value:
+        """Return a constant."""
+        return self.builder.constant(array, self.whole.name + part)

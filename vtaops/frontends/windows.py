@@ -7,7 +7,7 @@ height 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from vtaops.base.shapes import Sides
@@ -56,16 +56,14 @@ def image_shape(value: Value) -> tuple[int, int, int, int]:
         If it is neither.
     """
     shape = value.static_shape
-    if len(shape) == 3:
-        n, c, w = shape
-        return n, c, 1, w
-    if len(shape) != 4:
+    whole = (*shape[:2], 1, *shape[2:]) if len(shape) == 3 else shape
+    if len(whole) != 4:
         raise NotTranslated(f"{value.label} is of shape {shape}, not (N, C, H, W) or (N, C, L)")
-    n, c, h, w = shape
+    n, c, h, w = whole
     return n, c, h, w
 
 
-def channel_image(shape: tuple[int, ...], axis: int | None) -> tuple[int, int, int, int]:
+def channel_image(shape: tuple[int, ...], axes: Set[int]) -> tuple[int, int, int, int]:
     """Return the image whose channels are an axis of a tensor: axis 1 of images, else the last.
 
     Raises
@@ -74,13 +72,13 @@ def channel_image(shape: tuple[int, ...], axis: int | None) -> tuple[int, int, i
         If it is another axis.
     """
     rank = len(shape)
-    if rank == 4 and axis in (None, 1):
+    if rank == 4 and axes <= {1}:
         return shape[0], shape[1], shape[2], shape[3]
-    if rank == 3 and axis == 1:
+    if rank == 3 and axes == {1}:
         return shape[0], shape[1], 1, shape[2]
-    if rank > 1 and axis in (None, rank - 1):
+    if rank > 1 and axes <= {rank - 1}:
         return math.prod(shape[:-1]), shape[-1], 1, 1
-    raise NotTranslated(f"a constant varies along the axis {axis} of a tensor of shape {shape}")
+    raise NotTranslated(f"a constant varies along the axes {[*axes]} of a tensor of shape {shape}")
 
 
 def window(value: Value) -> SlidingWindow:
@@ -131,8 +129,8 @@ def _padding(value: Value, axis: int, total: int) -> tuple[int, int]:
     if auto == "VALID" or not pads:
         return 0, 0
     rank = len(pads) // 2
-    missing = 2 - rank
-    return (0, 0) if axis < missing else (pads[axis - missing], pads[axis - missing + rank])
+    start = axis - 2 + rank
+    return (0, 0) if start < 0 else (pads[start], pads[start + rank])
 
 
 def pad_widths(value: Value) -> list[tuple[int, int]]:
