@@ -21,7 +21,7 @@ from vtaops.graph.probe import Probe
 
 KINDS = (
     *("Add", "Sub", "Mul", "Max", "Min", "Where", "Concat", "Gather", "MatMul", "Sum"),
-    *("gate", "Residual", "Constant", "Bias", "LeakyRelu", "Pad", "Relu"),
+    *("gate", "Residual", "Constant", "Bias", "LeakyRelu", "Pad", "Relu", "Gemm", "Bounds"),
 )
 """Operators of ONNX, and combinations: a vector for each channel, a convolution and a sum."""
 
@@ -149,6 +149,28 @@ class Case:
     def _matmul(self) -> str:
         a, b = (self.tensor((self.batch, 2, *shape)) for shape in ((5, 7), (7, 6)))
         return self.add("MatMul", a, b)
+
+    def _gemm(self) -> str:
+        """Two tensors, with any attributes and a term of any shape."""
+        turned = {name: int(self.rng.integers(2)) for name in ("transA", "transB")}
+        shapes = (7, 5) if turned["transA"] else (5, 7), (6, 7) if turned["transB"] else (7, 6)
+        more = {"alpha": float(self.rng.uniform(0.2, 3)), "beta": 0.5}
+        terms = []
+        if self.rng.random() < 0.3:
+            shape = [(), (6,), (5, 1), (5, 6)][int(self.rng.integers(4))]
+            term = self.rng.uniform(-1, 1, shape) * self.scale()
+            terms = [self.constant(term.astype(np.float32))]
+        given = {name: value for name, value in (more | turned).items() if self.rng.random() < 0.7}
+        given |= {name: value for name, value in turned.items() if value}
+        return self.add("Gemm", *map(self.tensor, shapes), *terms, **given)
+
+    def _bounds(self) -> str:
+        """Extrema with numbers, of which some exclude others."""
+        y = self.image()
+        for _ in range(int(self.rng.integers(1, 4))):
+            bound = self.constant(np.float32(self.rng.uniform(-100, 100) * self.scales[0]))
+            y = self.add(str(self.rng.choice(["Max", "Min"])), y, bound)
+        return y
 
     def _gate(self) -> str:
         operands = [self.image(), self.tensor((self.batch, 8, 1, 1))]
