@@ -27,7 +27,7 @@ from vtaops.graph import (
 from vtaops.graph.executor import evaluate_runs
 from vtaops.runtime.arguments import as_tuple
 
-BOARD = (sys.executable, "-m", "vtaops.board", "virtual", "--programmed", "--port", "0")
+BOARD = (sys.executable, "-m", "vtaops.board", "virtual", "pynq", "--programmed", "--port", "0")
 
 
 def cache(length=32, width=16):

@@ -5,7 +5,7 @@ Contains only argument parsing and printing; see `vtaops.cli`.
 
 from __future__ import annotations
 
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import asdict, astuple
 from functools import partial
 from pathlib import Path
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from vtaops.runtime.ulx3s import Ulx3s
 
 board_app = Commands(name="board", help="Inspect, test and measure a board.")
-
-virtual_app = Commands(name="virtual", help="Simulate a board.")
-board_app.add_typer(virtual_app)
 
 ULX3S = "ulx3s:"
 """Prefix of the address of a board at a port of this computer, or of a virtual one."""
@@ -99,9 +96,9 @@ def board_serve(context: typer.Context) -> None:
     _serve("serve", context)
 
 
-@virtual_app.command("pynq", cls=Command, context_settings=_PASSED_ON)
-def virtual_pynq(context: typer.Context) -> None:
-    """Simulate a Pynq behind the board server (`python -m vtaops.board virtual`)."""
+@board_app.command("virtual", cls=Command, context_settings=_PASSED_ON)
+def board_virtual(context: typer.Context) -> None:
+    """Simulate a Pynq behind the board server, or a ULX3S (`python -m vtaops.board virtual`)."""
     _serve("virtual", context)
 
 
@@ -168,41 +165,6 @@ def board_build(
     )
     reached = [f"{name}: {mhz} MHz reached" for name, mhz in made.clocks.items()]
     show(asdict(made) | {"path": str(made.path)}, cells, *reached, f"{made.path}")
-
-
-@virtual_app.command("ulx3s", cls=Command)
-def virtual_ulx3s(
-    *,
-    config: options.Config = "ulx3s",
-    clock_mhz: Annotated[
-        float,
-        Option(
-            help="Clock for which the system is built; the SDRAM's latency in cycles depends on it."
-        ),
-    ] = DEFAULT_CLOCK_MHZ,
-    port: Annotated[int, Option(help="TCP port; 0 picks a free port.")] = 3101,
-    terminal: Annotated[
-        bool, Option("--terminal", help="Serve on a pseudo-terminal instead.")
-    ] = False,
-) -> None:
-    """Simulate a board at its pins, for hosts on a TCP port of this computer.
-
-    Example: vtaops board virtual ulx3s --config ulx3s
-    """
-    from vtaops.board.virtual_ulx3s import VirtualUlx3s, listen, open_terminal
-
-    hardware = HardwareConfig.load(config)
-    with progress_bar("build the simulator of the board"):
-        made = VirtualUlx3s(hardware, clock_mhz)
-    with made, suppress(KeyboardInterrupt):
-        if terminal:
-            master, address = open_terminal()
-            say(f"ulx3s://{address}")
-            made.serve(master)
-        else:
-            with listen(port) as server:
-                say(f"ulx3s://127.0.0.1:{server.getsockname()[1]}")
-                made.serve(server)
 
 
 @board_app.command("test")
