@@ -117,7 +117,9 @@ def test_the_tutorial_over_our_protocol(bitstream):
 
 def test_a_virtual_board_may_start_programmed():
     here = Host()
-    with serving(here, "-m", "vtaops.board", "virtual", "pynq", "--port", 0, "--programmed") as address:
+    with serving(
+        here, "-m", "vtaops.board", "virtual", "pynq", "--port", 0, "--programmed"
+    ) as address:
         check_tutorial(here.run(sys.executable, TUTORIAL, address))
 
 

@@ -72,14 +72,14 @@ def _serve_ulx3s(options: argparse.Namespace) -> None:
     config = HardwareConfig.load(options.config)
     print("building the simulator of the board: a minute, the first time", file=sys.stderr)
     with VirtualUlx3s(config, options.clock_mhz) as board, suppress(KeyboardInterrupt):
+        line: Any
         if options.terminal:
-            master, path = open_terminal()
-            print(f"ulx3s://{path}", flush=True)
-            board.serve(master)
+            line, place = open_terminal()
         else:
-            with listen(options.port) as listener:
-                print(f"ulx3s://127.0.0.1:{listener.getsockname()[1]}", flush=True)
-                board.serve(listener)
+            line = listen(options.port)
+            place = f"127.0.0.1:{line.getsockname()[1]}"
+        print(f"ulx3s://{place}", flush=True)
+        board.serve(line)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -93,19 +93,11 @@ def _parser() -> argparse.ArgumentParser:
     virtual = commands.add_parser(
         "virtual",
         help="serve a simulated board",
-        epilog="Example: vtaops board virtual pynq --programmed",
+        epilog="Example: vtaops board virtual pynq --programmed, or ulx3s --config tiny",
     )
-    boards = virtual.add_subparsers(title="board", required=True, metavar="{pynq,ulx3s}")
-    pynq = boards.add_parser(
-        "pynq",
-        help="a Pynq behind the board server",
-        epilog="Example: vtaops board virtual pynq --programmed",
-    )
-    ulx3s = boards.add_parser(
-        "ulx3s",
-        help="a ULX3S, simulated at its pins",
-        epilog="Example: vtaops board virtual ulx3s --config tiny",
-    )
+    boards = virtual.add_subparsers(required=True)
+    pynq = boards.add_parser("pynq", help="a Pynq behind the board server")
+    ulx3s = boards.add_parser("ulx3s", help="a ULX3S, simulated at its pins")
     for command in (serve, pynq):
         command.add_argument("--config", default="pynq", help="configuration (default: pynq)")
         command.add_argument(

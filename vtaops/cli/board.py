@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.table import Table
 from typer import Argument, Option
 
 from vtaops.base.errors import DeviceError
+from vtaops.base.progress import tracked
 from vtaops.cli import options
 from vtaops.cli.options import (
     BOARD_HELP,
@@ -31,6 +31,8 @@ from vtaops.machine.config import HardwareConfig
 from vtaops.report.style import list_table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from vtaops.board.selftest import Check, PlannedCheck
     from vtaops.runtime.remote import RemoteDevice
     from vtaops.runtime.ulx3s import Ulx3s
@@ -199,56 +201,48 @@ def board_test(
         planned = planned_checks(
             device, operators=operators, programs=programs, seed=seed, layers=fast
         )
-        checks = _made(device, planned, f"checks, seed {seed}")
-        outcomes = [check.passed for check in checks]
-        works = False not in outcomes
-        figures, tables = _described(device, board, fast) if works and not foreign else ({}, [])
+        with progress_bar():
+            checks = [*_made(device, planned, f"checks, seed {seed}")]
+            outcomes = [check.passed for check in checks]
+            works = False not in outcomes
+            described = _described(device, fast) if works and not foreign else ({},)
     counts = (
         f"{outcomes.count(True)} passed, {outcomes.count(False)} failed, "
         f"{outcomes.count(None)} skipped; seed {seed}"
     )
+    figures, *tables = described
     report = {"seed": seed, "checks": [asdict(check) for check in checks]}
     show(report | figures, counts, *tables)
     raise typer.Exit(not works)
 
 
-def _made(device: Any, planned: list[PlannedCheck], title: str) -> list[Check]:
-    """Run checks and report each, until the board no longer answers."""
+def _made(device: Any, planned: list[PlannedCheck], title: str) -> Iterator[Check]:
+    """Run checks, report and yield each, until the board no longer answers."""
     from vtaops.board.selftest import Check, make
 
     words = {True: "ok", False: "FAILED", None: "skipped"}
-    checks = []
-    with progress_bar() as progress:
-        for each in progress.track(planned, description=title):
-            check = make(each)
-            checks.append(check)
-            if not options.as_json():
-                detail = f": {check.detail}" if check.detail else ""
-                say(f"{words[check.passed]:8}{check.name}{detail}")
-            if check.passed is False and not _answers(device):
-                detail = f"{len(planned) - len(checks)} checks were not run"
-                checks.append(Check("the board still answers", False, detail))
-                say(f"the board no longer answers; {detail}", err=True)
-                break
-    return checks
+    for number, each in enumerate(tracked(title, planned), 1):
+        check = make(each)
+        yield check
+        if not options.as_json():
+            detail = f": {check.detail}" if check.detail else ""
+            say(f"{words[check.passed]:8}{check.name}{detail}")
+        if check.passed is False and not _answers(device):
+            detail = f"{len(planned) - number} checks were not run"
+            say(f"the board no longer answers; {detail}", err=True)
+            yield Check("the board still answers", False, detail)
+            return
 
 
-def _described(
-    device: RemoteDevice | Ulx3s, board: str, timed: bool
-) -> tuple[dict[str, Any], list[Table]]:
-    """Return what a board says of itself and the speed of layers, as data and as tables."""
-    from vtaops.board.selftest import PUBLISHED_MS, measure_layers
+def _described(device: RemoteDevice | Ulx3s, timed: bool) -> tuple[Any, ...]:
+    """Return what a board says of itself and the speed of layers: as data, then as tables."""
+    from vtaops.board.selftest import measure_layers
 
-    facts = device.info()
-    described = list_table(f"Board {device.address}", {"property": "", "value": ""}, facts.items())
+    facts, name = device.info(), f"Board {device.address}"
+    described = list_table(name, {"property": "", "value": ""}, facts.items())
     if not timed:
-        return {"board": facts}, [described]
-    virtual = "Virtual" in str(facts["interface"])
-    with progress_bar() as progress:
-        tracked = progress.track(
-            measure_layers(device), total=len(PUBLISHED_MS), description="layers"
-        )
-        layers = list(tracked)
+        return {"board": facts}, described
+    layers = [*measure_layers(device)]
     columns = {
         "layer": "",
         "ms": ".3f",
@@ -258,13 +252,11 @@ def _described(
         "cycles": ",",
         "busy": ".1%",
     }
-    if not all(layer.cycles for layer in layers):
-        del columns["cycles"], columns["busy"]
-    rows = [astuple(layer)[: len(columns)] for layer in layers]
+    virtual = "Virtual" in str(facts["interface"])
     simulated = "Virtual board: ms and GOPS are those of this host, not of hardware"
-    table = list_table(simulated if virtual else f"Board {board}", columns, rows)
+    table = list_table(simulated if virtual else name, columns, map(astuple, layers))
     speed = {"virtual": virtual, "layers": [asdict(layer) for layer in layers]}
-    return {"board": facts, **speed}, [described, table]
+    return {"board": facts, **speed}, described, table
 
 
 @board_app.command("calibrate")
@@ -294,12 +286,10 @@ def board_calibrate(
         "error": errors,
         "probes": [asdict(probe) for probe in calibration.probes],
     }
+    told = "{}: {:.2%} on average, {:.2%} at most".format
     show(
         data,
-        *(
-            f"{name}: {mean:.2%} on average, {most:.2%} at most"
-            for name, (mean, most) in errors.items()
-        ),
+        *(told(name, *error) for name, error in errors.items()),
         f"a launch takes another {calibration.overhead:,.0f} cycles",
         f"TimingParameters({', '.join(f'{name}={value}' for name, value in fitted.items())})",
     )

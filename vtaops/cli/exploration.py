@@ -15,6 +15,7 @@ from typer import Option
 
 from vtaops.base.cache import cache_directory
 from vtaops.base.errors import ConfigError, StoreError, raising
+from vtaops.base.progress import report_progress
 from vtaops.cli import options
 from vtaops.cli.options import progress_bar, say, show
 from vtaops.machine.config import NETWORK_CONFIG, HardwareConfig
@@ -98,8 +99,8 @@ def sweep(
     fitting = _fitting(designs, part) if part else designs
     with (
         ResultStore(_store_path(store)) as kept,
-        progress_bar("sweep") as bar,
-        Engine(kept, _executor(jobs, dask), bar.tell) as engine,
+        progress_bar("sweep"),
+        Engine(kept, _executor(jobs, dask), report_progress) as engine,
     ):
         points = evaluated(fitting, network, engine, timed=not estimate)
     _tell_failures(points)

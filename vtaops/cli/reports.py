@@ -15,6 +15,7 @@ from typing import Annotated
 from typer import Option
 
 from vtaops.base.errors import ShapeError
+from vtaops.base.progress import tracked
 from vtaops.cli import options
 from vtaops.cli.options import Commands, parse_tiling, progress_bar, say, show
 from vtaops.machine.config import HardwareConfig
@@ -96,8 +97,8 @@ def roofline(
     hardware = HardwareConfig.load(config)
     names = layer or [name for name in WORKLOADS if name.startswith("resnet18.")]
     points = []
-    with progress_bar() as progress:
-        for workload in progress.track([*map(find, names)], description="compiling"):
+    with progress_bar():
+        for workload in tracked("compiling", [*map(find, names)]):
             timeline = compile(workload.op, hardware).timeline()
             point = RooflinePoint.of(workload.name.split(".")[-1], timeline)
             points.append((point, workload.occurrences))

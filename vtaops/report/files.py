@@ -7,6 +7,7 @@ import csv
 import io
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,11 @@ TABLE_SUFFIXES = (".csv", ".json")
 """Formats of tables."""
 
 
+def writing(path: str | Path) -> AbstractContextManager[None]:
+    """Return a context in which the operating system's refusal is a VTAError with the path."""
+    return raising(VTAError, f"cannot write {str(path)!r}", OSError, describe=reason_of)
+
+
 def write_bytes(path: str | Path, content: bytes) -> None:
     """Write a file atomically.
 
@@ -32,7 +38,7 @@ def write_bytes(path: str | Path, content: bytes) -> None:
     VTAError
         If the folder does not exist or cannot be written.
     """
-    with raising(VTAError, f"cannot write {str(path)!r}", OSError, describe=reason_of):
+    with writing(path):
         write_file(path, content)
 
 
