@@ -73,16 +73,32 @@ def evaluate(
     with raising(ArgumentError, f"cannot read {alphabet}", OSError, UnicodeDecodeError):
         letters = None if alphabet is None else read_file(alphabet).decode().splitlines()
     with options.progress_bar(f"evaluate {model.name}"):
-        task = task_of(network, dataset, data, letters)
-        evaluation = evaluated(network, dataset, task, against)
+        evaluation = evaluated(network, dataset, data, against, letters)
     if output is not None:
         write_text(output, render("worst.html", name=model.name, evaluation=evaluation))
     options.show(evaluation.as_dict(), str(evaluation))
 
 
-def task_of(
-    model: Model, data: Dataset, source: Path, alphabet: Sequence[str] | None = None
-) -> Task:
+def evaluated(
+    model: Model,
+    data: Dataset,
+    source: Path,
+    against: Path | None,
+    alphabet: Sequence[str] | None = None,
+) -> Accuracy:
+    """Return how a model answers to the data of a file, beside the float model."""
+    from vtaops.quantization.evaluation import evaluate
+
+    exact = None
+    if against is not None:
+        shapes = {tensor.name: tensor.shape for tensor in model.graph.inputs}
+        exact = _runs(
+            compiled_model(against, None, host=True, shapes=shapes, prove=False, check=False)
+        )
+    return evaluate(_runs(model), exact, data, _task(model, data, source, alphabet))
+
+
+def _task(model: Model, data: Dataset, source: Path, alphabet: Sequence[str] | None) -> Task:
     """Return what the outputs of a model mean, as its data tell."""
     from vtaops.quantization.evaluation import Boxes, Classes, Text
 
@@ -95,19 +111,6 @@ def task_of(
     (shape,) = (tensor.shape for tensor in model.graph.inputs)
     across = shape[1:3] if shape[-1] in (1, 3) else shape[2:]
     return Boxes((across[1], across[0]))
-
-
-def evaluated(model: Model, data: Dataset, task: Task, against: Path | None) -> Accuracy:
-    """Return how a model answers to data, beside the float model."""
-    from vtaops.quantization.evaluation import evaluate
-
-    exact = None
-    if against is not None:
-        shapes = {tensor.name: tensor.shape for tensor in model.graph.inputs}
-        exact = _runs(
-            compiled_model(against, None, host=True, shapes=shapes, prove=False, check=False)
-        )
-    return evaluate(_runs(model), exact, data, task)
 
 
 def _runs(model: Model) -> Runs:

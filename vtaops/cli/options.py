@@ -225,7 +225,7 @@ def written(*suffixes: str) -> Callable[..., Any]:
                 raise UnsupportedError(
                     f"cannot write {str(path)!r}; its name must end in {' or '.join(suffixes)}"
                 )
-            with writing(path):
+            with writing(repr(str(path))):
                 require_folder(path)
         return value
 
@@ -245,7 +245,7 @@ def claim(folder: Path, names: Iterable[str], force: bool) -> None:
     VTAError
         If it cannot be created, or has files that the user may want to keep.
     """
-    with writing(folder):
+    with writing(f"to the folder {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         if not force:
             require_own(folder, names)

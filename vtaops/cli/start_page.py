@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from vtaops.model.report import Layer, ModelReport
     from vtaops.network.plan import Plan
     from vtaops.quantization.costs import Cost
-    from vtaops.quantization.datasets import Dataset
     from vtaops.quantization.evaluation import Accuracy
     from vtaops.quantization.pipeline import Quantization
     from vtaops.quantization.quality import Quality
@@ -34,8 +33,6 @@ class Findings:
     facts: dict[str, str]
     plan: Plan
     random: bool = False
-    data: Path | None = None
-    samples: Dataset | None = None
     commands: list[str] = field(default_factory=list)
     quantization: Quantization | None = None
     quality: Quality | None = None
@@ -84,7 +81,7 @@ class Findings:
     @property
     def answers(self) -> dict[str, float]:
         """The shares of samples that can be told: without labels only of scores for classes."""
-        if self.accuracy is None or self.random:
+        if self.accuracy is None:
             return {}
         first, *others = self.model.graph.outputs
         classes = int(np.prod(first.shape[1:], dtype=int))
@@ -124,7 +121,7 @@ class Findings:
     @property
     def noises(self) -> list[tuple[str, float]]:
         """The SQNR of each output."""
-        if self.accuracy is None or self.random:
+        if self.accuracy is None:
             return []
         names = [tensor.name for tensor in self.model.graph.outputs]
         return [*zip(names, self.accuracy.sqnr_db, strict=False)]

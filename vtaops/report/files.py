@@ -25,9 +25,9 @@ TABLE_SUFFIXES = (".csv", ".json")
 """Formats of tables."""
 
 
-def writing(path: str | Path) -> AbstractContextManager[None]:
-    """Return a context in which the operating system's refusal is a VTAError with the path."""
-    return raising(VTAError, f"cannot write {str(path)!r}", OSError, describe=reason_of)
+def writing(place: str) -> AbstractContextManager[None]:
+    """Return a context in which the operating system's refusal is a VTAError with the place."""
+    return raising(VTAError, f"cannot write {place}", OSError, describe=reason_of)
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:
@@ -38,7 +38,7 @@ def write_bytes(path: str | Path, content: bytes) -> None:
     VTAError
         If the folder does not exist or cannot be written.
     """
-    with writing(path):
+    with writing(repr(str(path))):
         write_file(path, content)
 
 
