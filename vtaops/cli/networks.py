@@ -15,7 +15,6 @@ import typer
 from typer import Argument, Option
 
 from vtaops.base.errors import ModelError, UnsupportedError
-from vtaops.base.files import exists
 from vtaops.base.shapes import Array
 from vtaops.cli import options
 from vtaops.cli.options import say
@@ -27,15 +26,11 @@ from vtaops.report.files import write_bytes
 from vtaops.report.style import list_table
 
 if TYPE_CHECKING:
-    from vtaops.graph import Tensor
+    from vtaops.graph import Graph, Tensor
     from vtaops.model import Model
     from vtaops.network.plan import Plan
     from vtaops.quantization.pictures import Preparation
     from vtaops.quantization.samples import Sample
-
-
-Shapes = Mapping[str, Sequence[int]]
-"""Shapes of inputs by name."""
 
 
 def compile(
@@ -200,12 +195,12 @@ def plan(
     options.show([vars(row) for row in rows], table, *facts)
 
 
-def planned(path: Path, config: str, shapes: Shapes | None = None) -> Plan:
+def planned(path: Path, config: str, shapes: Mapping[str, Sequence[int]] | None) -> Plan:
     """Return the plan of a model file."""
     with options.progress_bar(f"plan {path.name}"):
         from vtaops.network import plan_model
 
-        return plan_model(_source(path), config, shapes=shapes)
+        return plan_model(path, config, shapes=shapes)
 
 
 @report_app.command("profile")
@@ -233,11 +228,9 @@ def profile(
     from vtaops.report import write_text
     from vtaops.report.network_pictures import network_page
 
-    names: Sequence[str | None] = config or [None]
-    models = [compiled_model(model, name) for name in names]
+    models = [compiled_model(model, name) for name in config or [""]]
     reports = [each.report() for each in models]
-    views = tables.network_table, tables.summary
-    parts = [view(each) for each in reports for view in views]
+    parts = [view(r) for r in reports for view in (tables.network_table, tables.summary)]
     data = [each.as_dict() for each in reports]
     options.show(data if len(data) > 1 else data[0], *parts)
     if output is not None:
@@ -280,6 +273,7 @@ def run_model(
     Example: vtaops run network.vtam --input images.npz -o scores.npz
     """
     from vtaops.runtime import NETWORK_TIMEOUT
+    from vtaops.runtime.arguments import as_tuple
     from vtaops.session import Session
 
     preparation = options.read_preparation(mean, std)
@@ -289,34 +283,35 @@ def run_model(
         Session(device, compiled.config, timeout=NETWORK_TIMEOUT) as session,
         options.progress_bar(f"run {model.name}"),
     ):
-        results = [_named(compiled, compiled.run(one, session=session)) for one in samples]
+        results = [as_tuple(compiled.run(one, session=session)) for one in samples]
         counters = session.stats.as_dict()
-    equal = _equals_reference(compiled, samples, results) if check else None
-    _show_results(results, counters, equal, output)
+    equal = _equals_reference(compiled.graph, samples, results) if check else None
+    _show_results(compiled.graph, results, counters, equal, output)
     if equal is False:
         raise typer.Exit(1)
 
 
 def _show_results(
-    results: list[Sample],
+    graph: Graph,
+    results: list[tuple[Array, ...]],
     counters: dict[str, int],
     equal: bool | None,
     output: Path | None,
 ) -> None:
     """Write and print the outputs, and whether they equal the reference, if asked."""
-    arrays = {n: np.concatenate([np.atleast_1d(r[n]) for r in results]) for n in results[0]}
+    names = [tensor.name for tensor in graph.results]
+    joined = (np.concatenate([*map(np.atleast_1d, each)]) for each in zip(*results, strict=True))
+    arrays = dict(zip(names, joined, strict=True))
     if output is not None:
         named = {name.replace("/", "_"): a for name, a in arrays.items()}
         options.write_arrays(output, np.savez, **named)
-    lines = [
-        f"{name} {a.dtype}{list(a.shape)}: {top(a)}" for one in results for name, a in one.items()
-    ]
+    pairs = (pair for one in results for pair in zip(names, one, strict=True))
+    lines = [f"{name} {a.dtype}{list(a.shape)}: {top(a)}" for name, a in pairs]
     outputs = {name: a.tolist() for name, a in arrays.items()}
     data: dict[str, Any] = {"outputs": outputs, "counters": counters}
     if equal is not None:
         data["equals_reference"] = equal
-        differ = "equal to" if equal else "the results DIFFER FROM"
-        lines.append(f"{differ} the reference")
+        lines.append(f"{'equal to' if equal else 'the results DIFFER FROM'} the reference")
     options.show(data, *lines)
 
 
@@ -402,28 +397,20 @@ def quantize(
         quality = done.quality()
         costly = done.costs() if worst else []
     write_bytes(output, done.model.SerializeToString())
-    tables = []
     data = quality.as_dict() | {
         "file": str(output),
         "samples": len(done.samples),
         "equalized": done.equalized,
         "recipe": str(done.recipe),
+        "worst": [asdict(cost) for cost in costly],
     }
-    if worst:
-        columns = {
-            "tensor": "",
-            "operator": "",
-            "costs dB": ".1f",
-            "steps": ".0f",
-            "would help": "",
-        }
-        title = "Tensors whose rounding costs the outputs most"
-        tables.append(list_table(title, columns, map(astuple, costly)))
-        data["worst"] = [asdict(cost) for cost in costly]
+    columns = {"tensor": "", "operator": "", "costs dB": ".1f", "steps": ".0f", "would help": ""}
+    title = "Tensors whose rounding costs the outputs most"
+    table = list_table(title, columns, map(astuple, costly))
     facts = [f"{done.equalized} tensors equalised"] if done.equalized else []
     facts.append(f"{output}: QDQ model, {len(done.samples)} samples of calibration; {done.recipe}")
     facts += [f"WARNING: {warning}; see --worst" for warning in quality.warnings]
-    options.show(data, *tables, *facts, str(quality))
+    options.show(data, *[table] * worst, *facts, str(quality))
 
 
 # ------------------------------------------------------------------------------ details
@@ -438,7 +425,7 @@ def _samples(
 
     if not paths:
         return [{tensor.name: random_input(tensor) for tensor in tensors}]
-    source = _source(paths[0]) if len(paths) == 1 else _arrays(paths, tensors)
+    source = paths[0] if len(paths) == 1 else _arrays(paths, tensors)
     shapes = {tensor.name: tensor.shape for tensor in tensors}
     dtypes = {tensor.name: np.dtype(tensor.dtype) for tensor in tensors}
     real = is_picture(paths[0])
@@ -453,21 +440,15 @@ def _arrays(paths: list[Path], tensors: Sequence[Tensor]) -> Sample:
     return {t.name: options.read_npy(path) for t, path in zip(tensors, paths, strict=True)}
 
 
-def _named(model: Model, outputs: Any) -> Sample:
-    """Return what a run returned, by name."""
-    from vtaops.runtime.arguments import as_tuple
-
-    return {t.name: a for t, a in zip(model.graph.results, as_tuple(outputs), strict=True)}
-
-
-def _equals_reference(model: Model, samples: Sequence[Sample], results: Sequence[Sample]) -> bool:
+def _equals_reference(
+    graph: Graph, samples: Sequence[Sample], results: Sequence[tuple[Array, ...]]
+) -> bool:
     """Return whether the results of runs, one after the other, are those of the executor."""
     from vtaops.graph.executor import evaluate_runs
 
-    inputs = [[sample[t.name] for t in model.graph.arguments] for sample in samples]
-    expected = [_named(model, made) for made in evaluate_runs(model.graph, inputs)]
-    pairs = zip(results, expected, strict=True)
-    return all(np.array_equal(a[name], b[name]) for a, b in pairs for name in b)
+    inputs = [[sample[tensor.name] for tensor in graph.arguments] for sample in samples]
+    pairs = zip(results, evaluate_runs(graph, inputs), strict=True)
+    return all(all(map(np.array_equal, made, wanted)) for made, wanted in pairs)
 
 
 def rounded(tensor: Tensor, array: Array) -> Array:
@@ -492,17 +473,11 @@ def random_input(tensor: Tensor) -> Array:
     return rng.integers(-128, 128, tensor.shape).astype(tensor.dtype)
 
 
-def top(array: Array, count: int = 5) -> str:
+def top(array: Array) -> str:
     """Return the largest values of an array with their positions."""
     flat = array.reshape(-1)
-    order = np.argsort(-flat.astype(np.float64), kind="stable")[:count]
+    order = np.argsort(-flat.astype(np.float64), kind="stable")[:5]
     return ", ".join(f"[{i}] {flat[i]:.4g}" for i in order)
-
-
-def _source(path: Path) -> Path:
-    if not exists(path):
-        raise ModelError(f"file {path} does not exist")
-    return path
 
 
 def compiled_model(path: Path, config: str | None, **settings: Any) -> Model:
@@ -514,11 +489,10 @@ def compiled_model(path: Path, config: str | None, **settings: Any) -> Model:
         If the file was compiled for another configuration than the requested one.
     """
     if path.suffix != ".vtam":
-        source = _source(path)
         with options.progress_bar(f"compile {path.name}"):
             from vtaops.network import compile_model
 
-            return compile_model(source, config or NETWORK_CONFIG, **settings)
+            return compile_model(path, config or NETWORK_CONFIG, **settings)
     from vtaops.model import load_model
 
     model = load_model(path)
