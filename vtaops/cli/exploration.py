@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
@@ -19,15 +19,10 @@ from vtaops.base.progress import report_progress
 from vtaops.cli import options
 from vtaops.cli.options import progress_bar, say, show
 from vtaops.machine.config import NETWORK_CONFIG, HardwareConfig
-from vtaops.report.files import (
-    TABLE_SUFFIXES,
-    table_bytes,
-    write_bytes,
-    write_text,
-)
+from vtaops.report.files import csv_text, write_text
 
 if TYPE_CHECKING:
-    from vtaops.explore import Design, Network, Point
+    from vtaops.explore import Design, Point
 
 
 def sweep(
@@ -71,11 +66,7 @@ def sweep(
     dask: Annotated[str, Option(help="Address of a Dask scheduler that computes instead.")] = "",
     output: Annotated[
         list[Path] | None,
-        options.to_write(
-            "Interactive page (.html), or table (.csv, .json); repeatable.",
-            ".html",
-            *TABLE_SUFFIXES,
-        ),
+        options.to_write("Interactive page (.html), or table (.csv); repeatable.", ".html", ".csv"),
     ] = None,
 ) -> None:
     """Find the performance of many designs on a network, and the Pareto-optimal ones.
@@ -86,14 +77,14 @@ def sweep(
 
     Example: vtaops sweep --vary LOG_ACC_BUFF_SIZE=15,16,17 --vary EXTENSIONS=,post -o front.html
     """
-    from vtaops.explore import Engine, ResultStore, front
+    from vtaops.explore import Engine, Network, ResultStore, front
     from vtaops.explore import sweep as evaluated
     from vtaops.explore.front import check_objectives
-    from vtaops.report import exploration_table
+    from vtaops.report import exploration_page, exploration_table
 
     objectives = objective or ["cycles", "sram", "multipliers"]
     check_objectives(objectives)
-    network = _network(model, layer)
+    network = Network.model(model) if model else Network.named(layer or ["resnet18"])
     usual = NETWORK_CONFIG if model else "pynq"
     designs = _designs(config or [usual], vary or [])
     fitting = _fitting(designs, part) if part else designs
@@ -108,8 +99,11 @@ def sweep(
     rows = [{**point.as_dict(), "front": point in best} for point in points]
     title = f"{network.name}: {len(points)} designs{', estimated' * estimate}"
     show(rows, exploration_table(rows, title))
+    layers = [point.layer_rows for point in points]
     for path in output or []:
-        _write(path, rows, points, title)
+        as_page = path.suffix.lower() == ".html"
+        write_text(path, exploration_page(rows, title, layers) if as_page else csv_text(rows))
+        say(f"written to {path}", err=True)
 
 
 # ------------------------------------------------------------------------------ details
@@ -135,12 +129,6 @@ def _designs(configs: Sequence[str], vary: Sequence[str]) -> list[Design]:
     if not chosen:
         raise ConfigError("none of these designs is valid")
     return list(chosen)
-
-
-def _network(model: str, layers: list[str] | None) -> Network:
-    from vtaops.explore import Network
-
-    return Network.model(model) if model else Network.named(layers or ["resnet18"])
 
 
 _AXIS_TYPES: dict[str, Callable[[str], int | float | str]] = {
@@ -184,17 +172,6 @@ def _tell_failures(points: Sequence[Point]) -> None:
     for point in points:
         for name, reason in point.failures.items():
             say(f"{point.design.name} cannot run {name}: {reason}", err=True)
-
-
-def _write(path: Path, rows: list[dict[str, Any]], points: Sequence[Point], title: str) -> None:
-    from vtaops.report import exploration_page
-
-    suffix = path.suffix.lower()
-    if suffix in TABLE_SUFFIXES:
-        write_bytes(path, table_bytes(rows, suffix))
-    else:
-        write_text(path, exploration_page(rows, title, [point.layer_rows for point in points]))
-    say(f"written to {path}", err=True)
 
 
 def _executor(jobs: int, dask: str) -> Executor | None:
