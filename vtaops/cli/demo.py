@@ -48,7 +48,6 @@ def demo(
         write_story(teller, "Once upon a time", config=config, tokens=100, no_prove=True)
         return
     from vtaops.cli import app
-    from vtaops.network.compile import target_of
     from vtaops.quantization.pictures import Preparation
 
     carried = data_directory("examples/glyphs")
@@ -64,10 +63,9 @@ def demo(
     write_arrays(image, np.save, images[:1])
     write_arrays(labelled, np.savez_compressed, image=images, labels=samples["labels"])
 
-    scales = "free" if target_of(config, None).scales else "pow2"
     other = [] if config == NETWORK_CONFIG else ["--config", config]
     for words in (
-        ("quantize", network, "--calibration", inputs, "-o", quantized, "--scales", scales),
+        ("quantize", network, "--calibration", inputs, "-o", quantized, *other),
         ("compile", quantized, "-o", compiled, *other),
         ("run", compiled, "--input", image),
         ("evaluate", compiled, "--data", labelled, "--against", network),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,17 +60,6 @@ class Findings:
     def quantised(self) -> bool:
         """Whether the file is quantised already, as its plan says."""
         return all(row.code != "not_quantized" for row in self.plan.rows)
-
-    @property
-    def on_vta(self) -> str:
-        """How many operators run on VTA."""
-        rows = self.report.layers
-        return f"{sum(row.where == 'vta' for row in rows)} of {len(rows)} operators on VTA"
-
-    @property
-    def slowest(self) -> Layer:
-        """The layer that takes most cycles."""
-        return max(self.report.layers, key=lambda layer: layer.cycles)
 
     @property
     def frames_per_second(self) -> float:
@@ -142,13 +131,12 @@ class Findings:
             for (kind, code), texts in reasons.items()
         ]
 
-    @property
-    def waits(self) -> str:
-        """What the compute unit does in the slowest layer."""
+    def waits(self, layer: Layer) -> str:
+        """Return what the compute unit does in a layer."""
         from vtaops.model.report import compute_time
         from vtaops.program.timing import WAITS
 
-        times = compute_time(self.model.programs, self.slowest.name)
+        times = compute_time(self.model.programs, layer.name)
         shares = [(kind, cycles / times.total()) for kind, cycles in times.most_common(4)]
         return ", ".join(
             f"{part:.0%} {WAITS.get(kind, kind)}" for kind, part in shares if part > 0.005
@@ -167,13 +155,5 @@ def page(found: Findings, compiled: str) -> str:
     """Return the page of a network, whose compiled file has a name quoted for the shell."""
     from vtaops.model.tables import evidence
 
-    report, worst = found.report, found.accuracy.worst if found.accuracy else ()
-    return render(
-        "start.html",
-        found=found,
-        compiled=compiled,
-        answers=_ANSWERS,
-        launches=f"{report.launches} launch{'es' * (report.launches != 1)}",
-        proven=evidence(report).replace("\n", "; "),
-        shown=[one if found.answers else replace(one, texts={}) for one in worst],
-    )
+    told = {"answers": _ANSWERS, "evidence": evidence(found.report)}
+    return render("start.html", found=found, compiled=compiled, **told)
