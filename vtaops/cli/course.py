@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -21,9 +21,6 @@ from vtaops.base.files import write_file
 from vtaops.cli.check import Finding, judged
 from vtaops.cli.options import Commands, progress_bar, show, written
 from vtaops.report.files import FIGURE_SUFFIXES
-
-if TYPE_CHECKING:
-    from vtaops.kernels.lessons import LessonRow
 
 PRINTED = 2000
 """Characters shown of what an exercise printed."""
@@ -141,15 +138,11 @@ def lesson(
         results = {n: run_lesson(chosen, n, stages, budget) for n in sizes}
     parts: list[Table | str] = []
     for n, rows in results.items():
-        parts += _scripts(rows) if script else []
+        if script:
+            parts += [f"# ==== {row.stage}: {row.explanation}\n{row.script}\n" for row in rows]
         title = f"{name} on {target}, {n} {chosen.meaning}: {where(target)}"
         parts.append(lesson_table(rows, title))
     records = [{"size": n, **asdict(row)} for n, rows in results.items() for row in rows]
     show(records, *parts)
     if plot is not None:
         lesson_plot(chosen, results, plot)
-
-
-def _scripts(rows: list[LessonRow]) -> list[str]:
-    """Return the TIR of the stages of a lesson."""
-    return [f"# ==== {row.stage}: {row.explanation}\n{row.script}\n" for row in rows]

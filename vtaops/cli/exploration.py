@@ -6,7 +6,6 @@ Contains only argument parsing and printing; see `vtaops.cli`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,7 +21,7 @@ from vtaops.machine.config import NETWORK_CONFIG, HardwareConfig
 from vtaops.report.files import csv_text, write_text
 
 if TYPE_CHECKING:
-    from vtaops.explore import Design, Point
+    from vtaops.explore import Design
 
 
 def sweep(
@@ -77,7 +76,7 @@ def sweep(
 
     Example: vtaops sweep --vary LOG_ACC_BUFF_SIZE=15,16,17 --vary EXTENSIONS=,post -o front.html
     """
-    from vtaops.explore import Engine, Network, ResultStore, front
+    from vtaops.explore import Engine, Network, ResultStore, dask_executor, front, process_pool
     from vtaops.explore import sweep as evaluated
     from vtaops.explore.front import check_objectives
     from vtaops.report import exploration_page, exploration_table
@@ -88,13 +87,18 @@ def sweep(
     usual = NETWORK_CONFIG if model else "pynq"
     designs = _designs(config or [usual], vary or [])
     fitting = _fitting(designs, part) if part else designs
+    executor = dask_executor(dask) if dask else None
+    if jobs != 1 and not dask:
+        executor = process_pool(jobs or None)
     with (
         ResultStore(_store_path(store)) as kept,
         progress_bar("sweep"),
-        Engine(kept, _executor(jobs, dask), report_progress) as engine,
+        Engine(kept, executor, report_progress) as engine,
     ):
         points = evaluated(fitting, network, engine, timed=not estimate)
-    _tell_failures(points)
+    for point in points:
+        for name, reason in point.failures.items():
+            say(f"{point.design.name} cannot run {name}: {reason}", err=True)
     best = front(points, objectives)
     rows = [{**point.as_dict(), "front": point in best} for point in points]
     title = f"{network.name}: {len(points)} designs{', estimated' * estimate}"
@@ -166,18 +170,3 @@ def _fitting(designs: Sequence[Design], part: str) -> list[Design]:
     if not fitting:
         raise ConfigError(f"none of these designs fits the {part}")
     return fitting
-
-
-def _tell_failures(points: Sequence[Point]) -> None:
-    for point in points:
-        for name, reason in point.failures.items():
-            say(f"{point.design.name} cannot run {name}: {reason}", err=True)
-
-
-def _executor(jobs: int, dask: str) -> Executor | None:
-    """Return the worker processes; None to compute in this one."""
-    from vtaops.explore import dask_executor, process_pool
-
-    if dask:
-        return dask_executor(dask)
-    return process_pool(jobs or None) if jobs != 1 else None

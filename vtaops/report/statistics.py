@@ -103,7 +103,7 @@ def statistics_table(reports: Mapping[str, Mapping[str, Any]], title: str) -> Ta
         table.add_section()
         for key in section:
             value = first.get(key, 0)
-            last = [_with_ratio(other.get(key, 0), value) for other in others]
+            last: list[Text | str] = [_with_ratio(other.get(key, 0), value) for other in others]
             table.add_row(_label(key)[1], _number(value), *last or [_meaning(key, first)])
     return table
 
