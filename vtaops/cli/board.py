@@ -212,8 +212,7 @@ def board_test(
     )
     figures, *tables = described
     report = {"seed": seed, "checks": [asdict(check) for check in checks]}
-    show(report | figures, counts, *tables)
-    raise typer.Exit(not works)
+    show(report | figures, counts, *tables, good=works)
 
 
 def _made(device: Any, planned: list[PlannedCheck], title: str) -> Iterator[Check]:

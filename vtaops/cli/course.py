@@ -9,9 +9,8 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.table import Table
 from typer import Argument, Option
 
@@ -21,6 +20,9 @@ from vtaops.base.files import write_file
 from vtaops.cli.check import Finding, judged
 from vtaops.cli.options import Commands, progress_bar, show, written
 from vtaops.report.files import FIGURE_SUFFIXES
+
+if TYPE_CHECKING:
+    from vtaops.kernels.lessons import LessonRow
 
 PRINTED = 2000
 """Characters shown of what an exercise printed."""
@@ -70,8 +72,7 @@ def check(
     }
     printed = [f"  | {line}" for line in output[-PRINTED:].splitlines()]
     parts = map(_marked, findings)
-    show(data, *printed, *parts, "solved" if solved else "not solved yet")
-    raise typer.Exit(not solved)
+    show(data, *printed, *parts, "solved" if solved else "not solved yet", good=solved)
 
 
 def _marked(finding: Finding) -> str:
@@ -138,11 +139,14 @@ def lesson(
         results = {n: run_lesson(chosen, n, stages, budget) for n in sizes}
     parts: list[Table | str] = []
     for n, rows in results.items():
-        if script:
-            parts += [f"# ==== {row.stage}: {row.explanation}\n{row.script}\n" for row in rows]
+        parts += map(_script, rows) if script else []
         title = f"{name} on {target}, {n} {chosen.meaning}: {where(target)}"
         parts.append(lesson_table(rows, title))
     records = [{"size": n, **asdict(row)} for n, rows in results.items() for row in rows]
     show(records, *parts)
     if plot is not None:
         lesson_plot(chosen, results, plot)
+
+
+def _script(row: LessonRow) -> str:
+    return f"# ==== {row.stage}: {row.explanation}\n{row.script}\n"

@@ -55,7 +55,10 @@ def evaluate(
         Path | None,
         Option(help="Text file with the characters of classes 1, 2 ..., one a line: text is read."),
     ] = None,
-    samples: options.Samples = None,
+    samples: Annotated[
+        int | None,
+        Option(help="Most samples to evaluate, evenly drawn from the data. Default: all.", min=1),
+    ] = None,
 ) -> None:
     """Tell how often a quantised model is right, and how often it agrees with the float model.
 
@@ -119,7 +122,7 @@ def _runs(model: Model) -> Runs:
 
     def run(sample: Sample) -> Sequence[Array]:
         made = model.run({tensor.name: rounded(tensor, sample[tensor.name]) for tensor in inputs})
-        return [_real(*pair) for pair in zip(outputs, as_tuple(made), strict=True)]
+        return [*map(_real, outputs, as_tuple(made))]
 
     return run
 

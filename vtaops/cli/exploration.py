@@ -6,6 +6,7 @@ Contains only argument parsing and printing; see `vtaops.cli`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,7 +22,7 @@ from vtaops.machine.config import NETWORK_CONFIG, HardwareConfig
 from vtaops.report.files import csv_text, write_text
 
 if TYPE_CHECKING:
-    from vtaops.explore import Design
+    from vtaops.explore import Design, Network, Point
 
 
 def sweep(
@@ -76,29 +77,25 @@ def sweep(
 
     Example: vtaops sweep --vary LOG_ACC_BUFF_SIZE=15,16,17 --vary EXTENSIONS=,post -o front.html
     """
-    from vtaops.explore import Engine, Network, ResultStore, dask_executor, front, process_pool
+    from vtaops.explore import Engine, ResultStore, front
     from vtaops.explore import sweep as evaluated
     from vtaops.explore.front import check_objectives
     from vtaops.report import exploration_page, exploration_table
 
     objectives = objective or ["cycles", "sram", "multipliers"]
     check_objectives(objectives)
-    network = Network.model(model) if model else Network.named(layer or ["resnet18"])
+    network = _network(model, layer)
     usual = NETWORK_CONFIG if model else "pynq"
-    designs = _designs(config or [usual], vary or [])
-    fitting = _fitting(designs, part) if part else designs
-    executor = dask_executor(dask) if dask else None
-    if jobs != 1 and not dask:
-        executor = process_pool(jobs or None)
+    designs = _designs(config or [usual], vary)
+    if part:
+        designs = _fitting(designs, part)
     with (
         ResultStore(_store_path(store)) as kept,
         progress_bar("sweep"),
-        Engine(kept, executor, report_progress) as engine,
+        Engine(kept, _executor(jobs, dask), report_progress) as engine,
     ):
-        points = evaluated(fitting, network, engine, timed=not estimate)
-    for point in points:
-        for name, reason in point.failures.items():
-            say(f"{point.design.name} cannot run {name}: {reason}", err=True)
+        points = evaluated(designs, network, engine, timed=not estimate)
+    _tell_failures(points)
     best = front(points, objectives)
     rows = [{**point.as_dict(), "front": point in best} for point in points]
     title = f"{network.name}: {len(points)} designs{', estimated' * estimate}"
@@ -120,11 +117,32 @@ def _store_path(path: Path | None) -> Path:
     return file
 
 
-def _designs(configs: Sequence[str], vary: Sequence[str]) -> list[Design]:
+def _network(model: str, layers: list[str] | None) -> Network:
+    from vtaops.explore import Network
+
+    return Network.model(model) if model else Network.named(layers or ["resnet18"])
+
+
+def _executor(jobs: int, dask: str) -> Executor | None:
+    """Return the worker processes; None to compute in this one."""
+    from vtaops.explore import dask_executor, process_pool
+
+    if dask:
+        return dask_executor(dask)
+    return process_pool(jobs or None) if jobs != 1 else None
+
+
+def _tell_failures(points: Sequence[Point]) -> None:
+    for point in points:
+        for name, reason in point.failures.items():
+            say(f"{point.design.name} cannot run {name}: {reason}", err=True)
+
+
+def _designs(configs: Sequence[str], vary: Sequence[str] | None) -> list[Design]:
     """Return all valid designs."""
     from vtaops.explore import Design, Space
 
-    axes, chosen = dict(map(_axis, vary)), dict[Design, None]()
+    axes, chosen = dict(map(_axis, vary or ())), dict[Design, None]()
     for name in configs:
         designs, refused = Space(Design(HardwareConfig.load(name)), axes).designs()
         chosen |= dict.fromkeys(designs)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-import typer
 from typer import Argument, Option
 
 from vtaops.base.errors import ModelError, UnsupportedError
@@ -135,8 +134,7 @@ def prove(
         declared = compile(read_workload(subject).op, config or "pynq")
     with options.progress_bar(f"prove {subject}"):
         proof = prove(declared)
-    options.show({"name": subject, **asdict(proof)}, f"{subject}\n{proof}")
-    raise typer.Exit(bool(proof.unproven))
+    options.show({"name": subject, **asdict(proof)}, f"{subject}\n{proof}", good=not proof.unproven)
 
 
 def export(
@@ -287,8 +285,6 @@ def run_model(
         counters = session.stats.as_dict()
     equal = _equals_reference(compiled.graph, samples, results) if check else None
     _show_results(compiled.graph, results, counters, equal, output)
-    if equal is False:
-        raise typer.Exit(1)
 
 
 def _show_results(
@@ -305,14 +301,17 @@ def _show_results(
     if output is not None:
         named = {name.replace("/", "_"): a for name, a in arrays.items()}
         options.write_arrays(output, np.savez, **named)
-    pairs = (pair for one in results for pair in zip(names, one, strict=True))
-    lines = [f"{name} {a.dtype}{list(a.shape)}: {top(a)}" for name, a in pairs]
+    lines = [
+        f"{name} {a.dtype}{list(a.shape)}: {top(a)}"
+        for one in results
+        for name, a in zip(names, one, strict=True)
+    ]
     outputs = {name: a.tolist() for name, a in arrays.items()}
     data: dict[str, Any] = {"outputs": outputs, "counters": counters}
     if equal is not None:
         data["equals_reference"] = equal
         lines.append(f"{'equal to' if equal else 'the results DIFFER FROM'} the reference")
-    options.show(data, *lines)
+    options.show(data, *lines, good=equal is not False)
 
 
 def quantize(
@@ -407,10 +406,9 @@ def quantize(
     columns = {"tensor": "", "operator": "", "costs dB": ".1f", "steps": ".0f", "would help": ""}
     title = "Tensors whose rounding costs the outputs most"
     table = list_table(title, columns, map(astuple, costly))
-    facts = [f"{done.equalized} tensors equalised"] if done.equalized else []
-    facts.append(f"{output}: QDQ model, {len(done.samples)} samples of calibration; {done.recipe}")
-    facts += [f"WARNING: {warning}; see --worst" for warning in quality.warnings]
-    options.show(data, *[table] * worst, *facts, str(quality))
+    made = f"{output}: QDQ model, {len(done.samples)} samples of calibration; {done.recipe}"
+    warnings = [f"WARNING: {warning}; see --worst" for warning in quality.warnings]
+    options.show(data, *[table] * worst, made, *warnings, str(quality))
 
 
 # ------------------------------------------------------------------------------ details

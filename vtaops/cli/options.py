@@ -88,17 +88,6 @@ Layers = Annotated[
         autocompletion=complete_layers,
     ),
 ]
-Layer = Annotated[
-    str,
-    Option(
-        help="A named layer (see: vtaops list layers).",
-        autocompletion=complete_layers,
-    ),
-]
-Tilings = Annotated[
-    list[str] | None,
-    Option("--tiling", help="A tiling: oc=128,ic=16,h=7,w=14, or 'default'; may be repeated."),
-]
 Device = Annotated[
     str,
     Option(
@@ -113,9 +102,6 @@ BOARD_HELP = (
 Board = Annotated[str, Argument(help=BOARD_HELP)]
 ModelFile = Annotated[
     Path, Argument(help="A model: .onnx, .tflite, or the output of vtaops compile (.vtam).")
-]
-ProgramFiles = Annotated[
-    list[Path] | None, Argument(help="Program files (see: vtaops run op ... --save).")
 ]
 Shapes = Annotated[
     list[str] | None,
@@ -134,10 +120,6 @@ Std = Annotated[
     ),
 ]
 Seed = Annotated[int, Option(help="Seed of all random numbers.", min=0)]
-Samples = Annotated[
-    int | None,
-    Option(help="Most samples to evaluate, evenly drawn from the data. Default: all.", min=1),
-]
 Force = Annotated[bool, Option("--force", help="Replace files that something else wrote.")]
 
 
@@ -351,14 +333,14 @@ def say(text: object, *, err: bool = False) -> None:
     typer.echo(terminal_text(str(text)), err=err)
 
 
-def show(data: object, *parts: Table | str) -> None:
-    """Print data as JSON, or else tables and lines for people.
+def show(data: object, *parts: Table | str, good: bool = True) -> None:
+    """Print data as JSON, or else tables and lines for people; end with exit code 1 if not good.
 
     Texts of tables, which may be names from files, lose what terminals obey.
     """
     if as_json():
         typer.echo(json.dumps(data, indent=2))
-        return
+        parts = ()
     for part in parts:
         if isinstance(part, str):
             say(part)
@@ -366,6 +348,8 @@ def show(data: object, *parts: Table | str) -> None:
             console = Console(markup=False)
             segments = console.render(part)
             console.print(Segments(s._replace(text=terminal_text(s.text)) for s in segments))
+    if not good:
+        raise typer.Exit(1)
 
 
 class Bar(Progress):

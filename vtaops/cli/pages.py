@@ -35,19 +35,8 @@ def _environment() -> Environment:
         # What changes the direction of a text, or its colour, is not printed.
         finalize=lambda value: value if hasattr(value, "__html__") else terminal_text(str(value)),
     )
-    made.filters |= {"picture": _picture, "rate": rate, "short": short}
+    made.filters["picture"] = _picture
     return made
-
-
-def short(name: str) -> str:
-    """Return a name of a line: some exporters join those of all that they fused; the first one."""
-    name = name.partition(";")[0]
-    return name if len(name) <= 60 else f"{name[:28]}…{name[-28:]}"
-
-
-def rate(value: float) -> str:
-    """Return a number of frames a second as text."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
 def _picture(result: JudgedSample) -> str:

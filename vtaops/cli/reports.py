@@ -12,7 +12,7 @@ from itertools import chain, product
 from pathlib import Path
 from typing import Annotated
 
-from typer import Option
+from typer import Argument, Option
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.progress import tracked
@@ -27,7 +27,9 @@ report_app = Commands(name="report", help="Diagrams and comparisons.")
 
 @report_app.command("program")
 def program(
-    files: options.ProgramFiles = None,
+    files: Annotated[
+        list[Path] | None, Argument(help="Program files (see: vtaops run op ... --save).")
+    ] = None,
     *,
     output: Annotated[
         Path | None,
@@ -40,7 +42,10 @@ def program(
         ),
     ] = None,
     layer: options.Layers = None,
-    tiling: options.Tilings = None,
+    tiling: Annotated[
+        list[str] | None,
+        Option("--tiling", help="A tiling: oc=128,ic=16,h=7,w=14, or 'default'; may be repeated."),
+    ] = None,
     config: options.Configs = None,
     window: Annotated[
         str, Option(help="Cycles of the picture, e.g. 0:20000; all by default.")

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-import typer
 from typer import Argument, Option
 from typer.core import TyperGroup
 
@@ -70,7 +69,13 @@ Operation = Annotated[
 @run_app.command("conv2d")
 def run_conv2d(
     *,
-    layer: options.Layer,
+    layer: Annotated[
+        str,
+        Option(
+            help="A named layer (see: vtaops list layers).",
+            autocompletion=options.complete_layers,
+        ),
+    ],
     config: options.Config = "pynq",
     device: options.Device = "fsim",
     stage: Show = None,
@@ -157,10 +162,9 @@ def run_op(
         data["performance"] = performance.as_dict()
         tables.append(performance_table(performance, "Where the cycles went"))
     verdict = f"result {'equals' if correct else 'DIFFERS FROM'} NumPy, bit for bit"
-    show(data | {"device": device, "equals_numpy": correct}, *tables, verdict)
     if obstacle:
         say(f"note: would not run on a {hardware.target}: {obstacle}", err=True)
-    raise typer.Exit(not correct)
+    show(data | {"device": device, "equals_numpy": correct}, *tables, verdict, good=correct)
 
 
 def disasm(file: Annotated[Path, Argument(help="A program file.")]) -> None:

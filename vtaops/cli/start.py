@@ -102,24 +102,21 @@ def start(
         raise UnsupportedError(f"cannot start with {model}: vtaops start reads .onnx and .tflite")
     folder, stem = output or Path(f"{model.stem}-start"), model.stem
     names = f"{stem}.q.onnx", f"{stem}.vtam", f"{stem}.html", "calibration.npz", "sample.npz"
-    quantized, compiled, told, calibration, sample = (folder / name for name in names)
+    quantized, compiled, told, calibration, sample = map(folder.joinpath, names)
     prepared, given = options.read_preparation(mean, std), options.read_shapes(shapes)
     words = _given("--mean", mean) + _given("--std", std)
     with redirect_stdout(sys.stderr) if options.as_json() else nullcontext():
         plan = planned(model, config, given)
         found = Findings(model, config, _facts(model, plan), plan)
-        options.say("\n".join(f"{name}: {text}" for name, text in found.facts.items()))
+        options.say("\n".join(map(": ".join, found.facts.items())))
         drawn = None if data else _drawn(found, asked=random_data)
         options.claim(folder, names, force)
         if drawn is not None:
             data, found.random = calibration, True
             options.write_arrays(data, np.savez_compressed, **drawn)
         dataset = load_dataset(data, found.shapes, prepared) if data else None
-        if found.quantised or dataset is None:
-            quantized = model
-        else:
-            _quantize(found, dataset, calibration, quantized)
-        _compile(found, quantized, compiled, shapes or [])
+        network = _quantize(found, dataset, calibration, quantized)
+        _compile(found, network, compiled, shapes)
         _run(found, dataset, compiled, sample)
         if data and dataset and not found.random:
             _evaluate(found, dataset, data, compiled, samples, words)
@@ -209,10 +206,12 @@ def _require_some_on_vta(found: Findings, plan: Plan) -> None:
 # ----------------------------------------------------------------------------------- the steps
 
 
-def _quantize(found: Findings, data: Dataset, calibration: Path, output: Path) -> None:
-    """Quantise for the device, with some of the samples."""
+def _quantize(found: Findings, data: Dataset | None, calibration: Path, output: Path) -> Path:
+    """Quantise for the device with some of the samples, if it is not; return the file."""
     from vtaops.quantization import run_quantization
 
+    if found.quantised or data is None:
+        return found.file
     if not found.random:
         values = sum(tensor.elements for tensor in found.plan.graph.tensors.values())
         count = min(CALIBRATING, max(FEWEST, VALUES // values))  # fewer where they hold much
@@ -226,12 +225,15 @@ def _quantize(found: Findings, data: Dataset, calibration: Path, output: Path) -
         write_bytes(output, done.model.SerializeToString())
         found.quantization, found.quality, found.costs = done, done.quality(), done.costs(5)
     options.say(f"  {found.quality}")
+    return output
 
 
-def _compile(found: Findings, network: Path, output: Path, shapes: list[str]) -> None:
+def _compile(found: Findings, network: Path, output: Path, shapes: list[str] | None) -> None:
     """Plan again, now as it is quantised; compile and prove, if something would run on VTA."""
     given = options.read_shapes(shapes)
-    words = "--config", found.config, *(word for text in shapes for word in ("--shapes", text))
+    words = ["--config", found.config]
+    for text in shapes or ():
+        words += ["--shapes", text]
     with found.step("plan", network, *words):
         plan = planned(network, found.config, given)
     _require_some_on_vta(found, plan)

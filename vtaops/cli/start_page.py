@@ -117,17 +117,13 @@ class Findings:
 
     @property
     def on_host(self) -> list[tuple[str, str, str]]:
-        """What runs on the host by kind of operator, why, and what helps."""
+        """What runs on the host by kind of operator, why the first does, and what helps."""
         reasons: dict[tuple[str, str], list[str]] = {}
         for row in self.report.layers:
             if row.where != "vta":
                 reasons.setdefault((row.operator, row.code), []).append(row.reason)
         return [
-            (
-                f"{len(texts)} {kind}" if len(texts) > 1 else kind,
-                texts[0] + f"; {len({*texts}) - 1} like it" * (len({*texts}) > 1),
-                HINTS[code],
-            )
+            (f"{len(texts)} {kind}", texts[0], HINTS[code])
             for (kind, code), texts in reasons.items()
         ]
 

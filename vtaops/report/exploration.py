@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.table import Table
-from rich.text import Text
 
 from vtaops.program.html import page
 from vtaops.report.style import list_table
@@ -58,7 +57,7 @@ def exploration_table(rows: Sequence[Row], title: str) -> Table:
     first = sorted(_ordered(rows), key=lambda row: not row["front"])
     for row in _ordered(first[:MOST]):
         if not row["complete"]:
-            table.add_row(_name(row), Text("does not run all", "red"))
+            table.add_row(_name(row), "does not run all")
             continue
         table.add_row(
             _name(row),

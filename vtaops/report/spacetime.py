@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _HEIGHT = {"fetch": 0.34, "load": 0.8, "compute": 0.8, "store": 0.8}
-_MOST_TOKENS = 160  # arrows in one diagram; more would hide the bars
+_MOST_TOKENS = 160  # arrows in one diagram
 _NARROW = 0.0012  # of the width: shorter bars have no outline
 
 
@@ -64,9 +64,7 @@ def spacetime(
             kinds |= _draw_unit(axes, lane, timeline.segments[unit], first, last)
             share = 100 * timeline.units[unit].work / max(1, timeline.cycles)
             axes.text(y=lane, s=f"{share:.0f} %", va="center", **right)
-        tokens = [t for t in timeline.tokens if t.taken >= first and t.sent <= last]
-        if len(tokens) <= _MOST_TOKENS:
-            _draw_tokens(axes, tokens)
+        _draw_tokens(axes, timeline.tokens, first, last)
         axes.set_ylim(len(LANES) - 0.45, -0.45)
         axes.set_yticks(range(len(LANES)), LANES)
         axes.tick_params(axis="y", length=0)
@@ -101,8 +99,10 @@ def _draw_unit(
     return {*by_kind}
 
 
-def _draw_tokens(axes: Axes, tokens: Sequence[Any]) -> None:
-    for token in tokens:
+def _draw_tokens(axes: Axes, tokens: Sequence[Any], first: int, last: int) -> None:
+    """Draw the tokens in a window as arrows, unless these would hide the bars."""
+    shown = [token for token in tokens if token.taken >= first and token.sent <= last]
+    for token in shown if len(shown) <= _MOST_TOKENS else ():
         sender, receiver = (LANES.index(unit) for unit in token.queue.split(">"))
         down = 1 if receiver > sender else -1
         axes.annotate(

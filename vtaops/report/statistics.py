@@ -10,7 +10,6 @@ from itertools import chain, groupby
 from typing import Any
 
 from rich.table import Table
-from rich.text import Text
 
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.machine.isa import Unit
@@ -97,13 +96,13 @@ def statistics_table(reports: Mapping[str, Mapping[str, Any]], title: str) -> Ta
     first, *others = columns
     headings = {"statistic": ""} | dict.fromkeys(reports, ">")
     table = list_table(title, headings if others else {**headings, "meaning": ""})
-    keys = [key for key in dict.fromkeys(chain(*columns)) if any(c.get(key) for c in columns)]
+    keys = [*dict.fromkeys(chain(*columns))]
     keys.sort(key=lambda key: not key.startswith("timing.") or key.count(".") > 1)
     for _, section in groupby(keys, key=lambda key: _label(key)[0]):
         table.add_section()
         for key in section:
             value = first.get(key, 0)
-            last: list[Text | str] = [_with_ratio(other.get(key, 0), value) for other in others]
+            last = [_with_ratio(other.get(key, 0), value) for other in others]
             table.add_row(_label(key)[1], _number(value), *last or [_meaning(key, first)])
     return table
 
@@ -129,12 +128,12 @@ def _label(key: str) -> tuple[str, str]:
 
 
 def numbers(data: Mapping[str, Any]) -> dict[str, float]:
-    """Flatten the figures of a report: ``"timing.units.load.idle"`` -> value."""
+    """Flatten the figures of a report but zeros: ``"timing.units.load.idle"`` -> value."""
     figures: dict[str, float] = {}
     for key, value in data.items():
         if isinstance(value, Mapping):
             figures |= {f"{key}.{name}": figure for name, figure in numbers(value).items()}
-        elif isinstance(value, int | float) and not isinstance(value, bool):
+        elif isinstance(value, int | float) and value and value is not True:
             figures[key] = value
     return figures
 
@@ -150,6 +149,6 @@ def _number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"
 
 
-def _with_ratio(value: float, first: float) -> Text:
+def _with_ratio(value: float, first: float) -> str:
     ratio = f"{value / first:.2f}x" if first else "new"
-    return Text.assemble(f"{_number(value)}  ", (f"{ratio:>6}", "dim"))
+    return f"{_number(value)}  {ratio:>6}"
