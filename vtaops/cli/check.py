@@ -108,10 +108,6 @@ def judged(
     return findings, outcome.output
 
 
-Asked = tuple[Operator, Mapping[str, int], HardwareConfig]
-"""The TASK, LIMITS and CONFIG of an exercise."""
-
-
 def _unsafe(text: str) -> Finding:
     rule = text.partition("breaks the rule '")[2].partition("'")[0]
     return Finding("safe", text, RULES.get(rule, "no device promises what then happens"))
@@ -168,7 +164,7 @@ def _source(exercise: Path) -> str:
         return text
 
 
-def _asked(path: Path) -> Asked:
+def _asked(path: Path) -> tuple[Operator, Mapping[str, int], HardwareConfig]:
     """Read TASK, LIMITS and CONFIG from an exercise without executing it."""
     wrong = ValueError, TypeError, SyntaxError, RecursionError, MemoryError
     with errors.raising(errors.ProgramError, f"cannot read {path}", *wrong):

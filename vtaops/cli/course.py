@@ -67,18 +67,15 @@ def check(
     data = {
         "solved": solved,
         "confined": is_confined(),
-        "findings": [f._asdict() for f in findings],
+        "findings": [*map(Finding._asdict, findings)],
         "output": output[-PRINTED:],
     }
     printed = [f"  | {line}" for line in output[-PRINTED:].splitlines()]
-    parts = map(_marked, findings)
-    show(data, *printed, *parts, "solved" if solved else "not solved yet", good=solved)
-
-
-def _marked(finding: Finding) -> str:
-    """Return a question with its answer, and advice below it."""
-    mark = "NO " if finding.advice else "yes"
-    return f"{mark}  {finding.question}: {finding.answer}\n     {finding.advice}".rstrip()
+    marked = (
+        f"{'NO ' if f.advice else 'yes'}  {f.question}: {f.answer}\n     {f.advice}".rstrip()
+        for f in findings
+    )
+    show(data, *printed, *marked, "solved" if solved else "not solved yet", good=solved)
 
 
 def _written(folder: Path) -> Iterator[Path]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from itertools import chain, product
+from itertools import product
 from pathlib import Path
 from typing import Annotated
 
@@ -144,14 +144,12 @@ def _programs(
     """Return the programs of all files and all layers x tilings x configurations, by name."""
     if not files and not layers:
         raise ShapeError("give a program file, or a named layer with --layer")
-    programs: dict[str, Program] = {}
-    loaded = ((str(file), Program.load(file)) for file in files or [])
-    compiled = _compiled(layers or [], tilings or [], configs or ["pynq"])
     with progress_bar("compile"):
-        for name, program in chain(loaded, compiled):
-            if name in programs:
-                raise ShapeError(f"{name} is given twice; every program needs to differ")
-            programs[name] = program
+        found = [(str(file), Program.load(file)) for file in files or []]
+        found += _compiled(layers or [], tilings or [""], configs or ["pynq"])
+    programs = dict(found)
+    if len(programs) < len(found):
+        raise ShapeError(f"a program is given twice: {', '.join(name for name, _ in found)}")
     return programs
 
 
@@ -162,7 +160,7 @@ def _compiled(
     from vtaops.compiler.driver import compile
     from vtaops.schedule.workloads import find
 
-    for layer, tiling, config in product(layers, tilings or [""], configs):
+    for layer, tiling, config in product(layers, tilings, configs):
         workload = find(layer)
         parts = [tiling] if tiling else []
         parts += [config] if len(configs) > 1 else []

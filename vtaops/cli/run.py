@@ -16,6 +16,7 @@ import numpy as np
 from typer import Argument, Option
 from typer.core import TyperGroup
 
+from vtaops import ops
 from vtaops.base.errors import DeviceError, ShapeError, UnsupportedError
 from vtaops.base.files import exists
 from vtaops.base.names import suggestion
@@ -48,6 +49,9 @@ run_app = Commands(
     help="Run one operator, or a network (vtaops run MODEL), on a device.",
 )
 
+
+KINDS = [name for name in ops.__all__ if name != "Operator"]
+"""The names of all operators."""
 
 ShownStage = Literal["tir", "schedule", "lowered", "program"]
 """Compiler stages that `--show` prints."""
@@ -310,26 +314,17 @@ def read_workload(text: str) -> Workload:
         raise ShapeError(
             f"cannot read the operator {text!r}: {error}; write for example "
             f"'MaxPool2d(channels=64, height=56, width=56, kernel=3)' with one of "
-            f"{', '.join(_kinds())}"
+            f"{', '.join(KINDS)}"
         ) from error
     op = kind(**values)
     return Workload(op.summary, op)
 
 
-def _kinds() -> list[str]:
-    """Return the names of all operators."""
-    from vtaops import ops
-
-    return [name for name in ops.__all__ if name != "Operator"]
-
-
 def called(call: ast.expr) -> tuple[Any, dict[str, Any]]:
     """Return the operator that a call is of, and its keywords; ValueError says what else it is."""
-    from vtaops import ops
-
     if not isinstance(call, ast.Call) or call.args:
         raise ValueError("it is not a call with keywords")
     name = ast.unparse(call.func).removeprefix("vtaops.")
-    if name not in _kinds():
-        raise ValueError(f"unknown operator {name}{suggestion(name, _kinds())}")
+    if name not in KINDS:
+        raise ValueError(f"unknown operator {name}{suggestion(name, KINDS)}")
     return getattr(ops, name), {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
