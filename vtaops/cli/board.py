@@ -16,15 +16,20 @@ from typer import Argument, Option
 
 from vtaops.base.errors import DeviceError
 from vtaops.base.progress import tracked
-from vtaops.cli import options
 from vtaops.cli.options import (
     BOARD_HELP,
     Board,
     Command,
     Commands,
+    Config,
+    Force,
+    Seed,
+    as_json,
+    claim,
     progress_bar,
     say,
     show,
+    to_write,
 )
 from vtaops.hardware.ulx3s import DEFAULT_CLOCK_MHZ
 from vtaops.machine.config import HardwareConfig
@@ -119,7 +124,7 @@ def board_build(
     ] = "",
     output: Annotated[
         Path | None,
-        options.to_write("Folder to write. Default: that of the board's name."),
+        to_write("Folder to write. Default: that of the board's name."),
     ] = None,
     clock_mhz: Annotated[
         float,
@@ -135,7 +140,7 @@ def board_build(
             "suffices."
         ),
     ] = 0,
-    force: options.Force = False,
+    force: Force = False,
 ) -> None:
     """Make a bitstream with open tools: vta.bit and manifest.json; takes ten minutes or more.
 
@@ -150,7 +155,7 @@ def board_build(
     from vtaops.hardware import ulx3s
 
     hardware, folder = HardwareConfig.load(config or board), output or Path(board)
-    options.claim(folder, ("vta.bit", "manifest.json", "build"), force)
+    claim(folder, ("vta.bit", "manifest.json", "build"), force)
     tell = partial(say, err=True)
     if board == "pynq":
         clock = clock_mhz or vivado.CLOCK_MHZ
@@ -173,10 +178,10 @@ def board_build(
 def board_test(
     board: Annotated[str, Argument(help=f"{BOARD_HELP} Or any device (see: vtaops list devices).")],
     *,
-    config: options.Config = "pynq",
+    config: Config = "pynq",
     operators: Annotated[int, Option(help="Number of operators with random shapes.")] = 20,
     programs: Annotated[int, Option(help="Number of programs with random instructions.")] = 50,
-    seed: options.Seed = 0,
+    seed: Seed = 0,
 ) -> None:
     """Check memory, every operation, layers, random operators and random programs.
 
@@ -223,7 +228,7 @@ def _made(device: Any, planned: list[PlannedCheck], title: str) -> Iterator[Chec
     for number, each in enumerate(tracked(title, planned), 1):
         check = make(each)
         yield check
-        if not options.as_json():
+        if not as_json():
             detail = f": {check.detail}" if check.detail else ""
             say(f"{words[check.passed]:8}{check.name}{detail}")
         if check.passed is False and not _answers(device):

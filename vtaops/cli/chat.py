@@ -11,8 +11,14 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from vtaops.cli import options
-from vtaops.cli.options import say
+from vtaops.cli.options import (
+    Config,
+    Device,
+    Force,
+    Seed,
+    progress_bar,
+    say,
+)
 from vtaops.machine.config import NETWORK_CONFIG
 
 
@@ -22,8 +28,8 @@ def chat(
     ],
     prompt: Annotated[str, Argument(help="How the text begins.")] = "",
     *,
-    config: options.Config = NETWORK_CONFIG,
-    device: options.Device = "fsim",
+    config: Config = NETWORK_CONFIG,
+    device: Device = "fsim",
     length: Annotated[
         int | None,
         Option(help="Tokens that the cache holds. Default: the model's maximum.", min=1),
@@ -40,7 +46,7 @@ def chat(
             help="Draw from the likeliest tokens that have this probability together.", min=0, max=1
         ),
     ] = 0.9,
-    seed: options.Seed = 0,
+    seed: Seed = 0,
     weight_bits: Annotated[
         int, Option(help="8, or 4, which hardware with nibbles reads twice as fast.")
     ] = 8,
@@ -49,7 +55,7 @@ def chat(
         Path | None,
         Option(help="Write the model as C to this folder instead: make && ./chat PROMPT."),
     ] = None,
-    force: options.Force = False,
+    force: Force = False,
 ) -> None:
     """Write a text with a language model, which is quantised and runs on a device.
 
@@ -61,7 +67,7 @@ def chat(
     from vtaops.language import LanguageModel
     from vtaops.session import Session
 
-    with options.progress_bar(f"compile {model.resolve().name}"):
+    with progress_bar(f"compile {model.resolve().name}"):
         teller = LanguageModel.load(
             model,
             config=config,

@@ -54,10 +54,10 @@ def demo(
     with np.load(carried / "samples.npz") as file:
         samples = dict(file)
     calibration, images = (Preparation().apply(samples[name]) for name in ("calibration", "images"))
-    names = "glyphs.onnx", "calibration.npz", "image.npy", "images.npz", "glyphs.q.onnx"
-    network, inputs, image, labelled, quantized = (output / name for name in names)
-    compiled, page = output / "glyphs.vtam", output / "glyphs.html"
-    claim(output, (*names, compiled.name, page.name), force)
+    made = "glyphs.q.onnx", "glyphs.vtam", "glyphs.html"
+    names = "glyphs.onnx", "calibration.npz", "image.npy", "images.npz", *made
+    network, inputs, image, labelled, quantized, compiled, page = map(output.joinpath, names)
+    claim(output, names, force)
     write_bytes(network, (carried / "glyphs.onnx").read_bytes())
     write_arrays(inputs, np.savez_compressed, image=calibration)
     write_arrays(image, np.save, images[:1])

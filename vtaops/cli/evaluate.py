@@ -15,8 +15,17 @@ from typer import Option
 from vtaops.base.errors import ArgumentError, raising
 from vtaops.base.files import read_file
 from vtaops.base.shapes import Array
-from vtaops.cli import options
 from vtaops.cli.networks import compiled_model, rounded
+from vtaops.cli.options import (
+    ConfigOrOwn,
+    Mean,
+    ModelFile,
+    Std,
+    progress_bar,
+    read_preparation,
+    show,
+    to_write,
+)
 from vtaops.cli.pages import render
 from vtaops.report.files import write_text
 from vtaops.runtime.arguments import as_tuple
@@ -30,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    model: options.ModelFile,
+    model: ModelFile,
     *,
     data: Annotated[
         Path,
@@ -46,11 +55,11 @@ def evaluate(
     ] = None,
     output: Annotated[
         Path | None,
-        options.to_write("Page with the worst ten samples side by side: .html.", ".html"),
+        to_write("Page with the worst ten samples side by side: .html.", ".html"),
     ] = None,
-    config: options.ConfigOrOwn = None,
-    mean: options.Mean = None,
-    std: options.Std = None,
+    config: ConfigOrOwn = None,
+    mean: Mean = None,
+    std: Std = None,
     alphabet: Annotated[
         Path | None,
         Option(help="Text file with the characters of classes 1, 2 ..., one a line: text is read."),
@@ -71,15 +80,15 @@ def evaluate(
 
     network = compiled_model(model, config, prove=False)
     shapes = {tensor.name: tensor.shape for tensor in network.graph.inputs}
-    dataset = load_dataset(data, shapes, options.read_preparation(mean, std))
+    dataset = load_dataset(data, shapes, read_preparation(mean, std))
     dataset = dataset.drawn(samples or len(dataset.cases))
     with raising(ArgumentError, f"cannot read {alphabet}", OSError, UnicodeDecodeError):
         letters = None if alphabet is None else read_file(alphabet).decode().splitlines()
-    with options.progress_bar(f"evaluate {model.name}"):
+    with progress_bar(f"evaluate {model.name}"):
         evaluation = evaluated(network, dataset, data, against, letters)
     if output is not None:
         write_text(output, render("worst.html", name=model.name, evaluation=evaluation))
-    options.show(evaluation.as_dict(), str(evaluation))
+    show(evaluation.as_dict(), str(evaluation))
 
 
 def evaluated(

@@ -16,8 +16,13 @@ from typer import Option
 from vtaops.base.cache import cache_directory
 from vtaops.base.errors import ConfigError, StoreError, raising
 from vtaops.base.progress import report_progress
-from vtaops.cli import options
-from vtaops.cli.options import progress_bar, say, show
+from vtaops.cli.options import (
+    Configs,
+    progress_bar,
+    say,
+    show,
+    to_write,
+)
 from vtaops.machine.config import NETWORK_CONFIG, HardwareConfig
 from vtaops.report.files import csv_text, write_text
 
@@ -35,7 +40,7 @@ def sweep(
         ),
     ] = None,
     model: Annotated[str, Option(help="A model file instead, as for vtaops run.")] = "",
-    config: options.Configs = None,
+    config: Configs = None,
     vary: Annotated[
         list[str] | None,
         Option(
@@ -66,7 +71,7 @@ def sweep(
     dask: Annotated[str, Option(help="Address of a Dask scheduler that computes instead.")] = "",
     output: Annotated[
         list[Path] | None,
-        options.to_write("Interactive page (.html), or table (.csv); repeatable.", ".html", ".csv"),
+        to_write("Interactive page (.html), or table (.csv); repeatable.", ".html", ".csv"),
     ] = None,
 ) -> None:
     """Find the performance of many designs on a network, and the Pareto-optimal ones.

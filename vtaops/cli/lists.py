@@ -134,9 +134,8 @@ def _layers() -> Listing:
 
 
 def _models() -> Listing:
-    rows = [{"collection": "mlperf-tiny", "file": m.name, "task": m.task} for m in MLPERF_TINY]
-    data = [{"collection": "mlperf-tiny", **vars(model)} for model in MLPERF_TINY]
-    return "Published models (see: vtaops fetch)", rows, data
+    rows = [{"file": model.name, "task": model.task} for model in MLPERF_TINY]
+    return "Published models (vtaops fetch mlperf-tiny)", rows, [*map(vars, MLPERF_TINY)]
 
 
 def _devices() -> Listing:

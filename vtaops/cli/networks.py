@@ -15,8 +15,28 @@ from typer import Argument, Option
 
 from vtaops.base.errors import ModelError, UnsupportedError
 from vtaops.base.shapes import Array
-from vtaops.cli import options
-from vtaops.cli.options import say
+from vtaops.cli.options import (
+    CONFIG_HELP,
+    ConfigOrOwn,
+    Device,
+    Force,
+    Mean,
+    ModelFile,
+    Shapes,
+    Std,
+    complete_configs,
+    complete_layers,
+    progress_bar,
+    read_fixed,
+    read_npy,
+    read_preparation,
+    read_shapes,
+    read_state,
+    say,
+    show,
+    to_write,
+    write_arrays,
+)
 from vtaops.cli.reports import report_app
 from vtaops.cli.run import read_workload, run_app
 from vtaops.machine.config import NETWORK_CONFIG, HardwareConfig
@@ -33,13 +53,13 @@ if TYPE_CHECKING:
 
 
 def compile(
-    model: options.ModelFile,
+    model: ModelFile,
     *,
     output: Annotated[
         Path,
-        options.to_write("The compiled network: .vtam.", ".vtam"),
+        to_write("The compiled network: .vtam.", ".vtam"),
     ],
-    config: options.ConfigOrOwn = None,
+    config: ConfigOrOwn = None,
     host: Annotated[
         bool,
         Option(
@@ -68,7 +88,7 @@ def compile(
             "--pin-weights", help="Weights that fit stay on the chip: later runs do not load them."
         ),
     ] = False,
-    shapes: options.Shapes = None,
+    shapes: Shapes = None,
     state: Annotated[
         list[str] | None,
         Option(
@@ -92,15 +112,15 @@ def compile(
         prove=not no_prove,
         check=not no_check,
         pin_weights=pin_weights,
-        shapes=options.read_shapes(shapes),
-        state=options.read_state(state),
+        shapes=read_shapes(shapes),
+        state=read_state(state),
     )
     compiled.save(output)
     report = compiled.report()
     size = output.stat().st_size
     written = {"file": str(output), "bytes": size}
     text = f"written to {output}, {size:,} bytes"
-    options.show(report.as_dict() | written, summary(report), text)
+    show(report.as_dict() | written, summary(report), text)
 
 
 def prove(
@@ -109,11 +129,11 @@ def prove(
         Argument(
             help="A program (.vta), a compiled network (.vtam), a network to compile (.onnx, "
             ".tflite), or an operator as for vtaops run op.",
-            autocompletion=options.complete_layers,
+            autocompletion=complete_layers,
         ),
     ],
     *,
-    config: options.ConfigOrOwn = None,
+    config: ConfigOrOwn = None,
 ) -> None:
     """Prove that a program or a network computes what it declares, for every input.
 
@@ -132,20 +152,20 @@ def prove(
         declared = compiled_model(path, config)
     else:
         declared = compile(read_workload(subject).op, config or "pynq")
-    with options.progress_bar(f"prove {subject}"):
+    with progress_bar(f"prove {subject}"):
         proof = prove(declared)
-    options.show({"name": subject, **asdict(proof)}, f"{subject}\n{proof}", good=not proof.unproven)
+    show({"name": subject, **asdict(proof)}, f"{subject}\n{proof}", good=not proof.unproven)
 
 
 def export(
-    model: options.ModelFile,
+    model: ModelFile,
     *,
     output: Annotated[
         Path,
-        options.to_write("Folder for the blob, the runtime, main.c and a Makefile."),
+        to_write("Folder for the blob, the runtime, main.c and a Makefile."),
     ],
-    force: options.Force = False,
-    config: options.ConfigOrOwn = None,
+    force: Force = False,
+    config: ConfigOrOwn = None,
 ) -> None:
     """Write a network as C99, which needs neither Python nor an operating system.
 
@@ -153,7 +173,7 @@ def export(
     """
     bundle = compiled_model(model, config).export_c(output, force=force)
     figures = {**vars(bundle), "folder": str(bundle.folder)}
-    options.show(
+    show(
         figures,
         f"written to {output}: {bundle.blob_nbytes:,} bytes of constants, "
         f"{bundle.launches} launches of VTA",
@@ -164,10 +184,10 @@ def export(
 
 
 def plan(
-    model: options.ModelFile,
+    model: ModelFile,
     *,
-    config: options.ConfigOrOwn = None,
-    shapes: options.Shapes = None,
+    config: ConfigOrOwn = None,
+    shapes: Shapes = None,
 ) -> None:
     """Show which operators of a network would run where, and why, without compiling it.
 
@@ -182,7 +202,7 @@ def plan(
         graph = compiled.graph
     else:
         name = config or NETWORK_CONFIG
-        found = planned(model, name, options.read_shapes(shapes))
+        found = planned(model, name, read_shapes(shapes))
         rows, graph, launches = found.rows, found.graph, len(found.lowered)
     on_vta = sum(row.where == "vta" for row in rows)
     facts = [
@@ -190,12 +210,12 @@ def plan(
         str(placement(graph, rows)),
     ]
     table = plan_table(rows, f"{model.name} on {name}")
-    options.show([vars(row) for row in rows], table, *facts)
+    show([vars(row) for row in rows], table, *facts)
 
 
 def planned(path: Path, config: str, shapes: Mapping[str, Sequence[int]] | None) -> Plan:
     """Return the plan of a model file."""
-    with options.progress_bar(f"plan {path.name}"):
+    with progress_bar(f"plan {path.name}"):
         from vtaops.network import plan_model
 
         return plan_model(path, config, shapes=shapes)
@@ -203,19 +223,19 @@ def planned(path: Path, config: str, shapes: Mapping[str, Sequence[int]] | None)
 
 @report_app.command("profile")
 def profile(
-    model: options.ModelFile,
+    model: ModelFile,
     *,
     config: Annotated[
         list[str] | None,
         Option(
-            help=f"{options.CONFIG_HELP} Default: pynq_ext, or that of a .vtam file; several, one "
+            help=f"{CONFIG_HELP} Default: pynq_ext, or that of a .vtam file; several, one "
             "below the other.",
-            autocompletion=options.complete_configs,
+            autocompletion=complete_configs,
         ),
     ] = None,
     output: Annotated[
         Path | None,
-        options.to_write("A page with the timeline of the network: .html.", ".html"),
+        to_write("A page with the timeline of the network: .html.", ".html"),
     ] = None,
 ) -> None:
     """Show the cycles and bytes of a network, layer by layer.
@@ -230,7 +250,7 @@ def profile(
     reports = [each.report() for each in models]
     parts = [view(r) for r in reports for view in (tables.network_table, tables.summary)]
     data = [each.as_dict() for each in reports]
-    options.show(data if len(data) > 1 else data[0], *parts)
+    show(data if len(data) > 1 else data[0], *parts)
     if output is not None:
         write_text(output, network_page(*models))
         say(f"written to {output}", err=True)
@@ -238,7 +258,7 @@ def profile(
 
 @run_app.command("model")
 def run_model(
-    model: options.ModelFile,
+    model: ModelFile,
     *,
     inputs: Annotated[
         list[Path] | None,
@@ -248,13 +268,13 @@ def run_model(
             "an array for each name of an input, as for `vtaops quantize`. Each sample is run.",
         ),
     ] = None,
-    mean: options.Mean = None,
-    std: options.Std = None,
-    config: options.ConfigOrOwn = None,
-    device: options.Device = "fsim",
+    mean: Mean = None,
+    std: Std = None,
+    config: ConfigOrOwn = None,
+    device: Device = "fsim",
     output: Annotated[
         Path | None,
-        options.to_write("The results: .npz.", ".npz"),
+        to_write("The results: .npz.", ".npz"),
     ] = None,
     check: Annotated[
         bool, Option("--check", help="Compare with the integer reference, bit for bit.")
@@ -274,12 +294,12 @@ def run_model(
     from vtaops.runtime.arguments import as_tuple
     from vtaops.session import Session
 
-    preparation = options.read_preparation(mean, std)
+    preparation = read_preparation(mean, std)
     compiled = compiled_model(model, config)
     samples = _samples(inputs or [], preparation, compiled.graph.arguments)
     with (
         Session(device, compiled.config, timeout=NETWORK_TIMEOUT) as session,
-        options.progress_bar(f"run {model.name}"),
+        progress_bar(f"run {model.name}"),
     ):
         results = [as_tuple(compiled.run(one, session=session)) for one in samples]
         counters = session.stats.as_dict()
@@ -300,7 +320,7 @@ def _show_results(
     arrays = dict(zip(names, joined, strict=True))
     if output is not None:
         named = {name.replace("/", "_"): a for name, a in arrays.items()}
-        options.write_arrays(output, np.savez, **named)
+        write_arrays(output, np.savez, **named)
     lines = [
         f"{name} {a.dtype}{list(a.shape)}: {top(a)}"
         for one in results
@@ -311,7 +331,7 @@ def _show_results(
     if equal is not None:
         data["equals_reference"] = equal
         lines.append(f"{'equal to' if equal else 'the results DIFFER FROM'} the reference")
-    options.show(data, *lines, good=equal is not False)
+    show(data, *lines, good=equal is not False)
 
 
 def quantize(
@@ -327,7 +347,7 @@ def quantize(
     ],
     output: Annotated[
         Path,
-        options.to_write("The QDQ model: .onnx.", ".onnx"),
+        to_write("The QDQ model: .onnx.", ".onnx"),
     ],
     config: Annotated[
         str | None,
@@ -347,8 +367,8 @@ def quantize(
         int,
         Option(help="8, or 4 for products on hardware with nibbles; their rounding is learned."),
     ] = 8,
-    mean: options.Mean = None,
-    std: options.Std = None,
+    mean: Mean = None,
+    std: Std = None,
     float_nodes: Annotated[
         list[str] | None,
         Option(
@@ -381,8 +401,8 @@ def quantize(
     """
     from vtaops.quantization import run_quantization
 
-    preparation = options.read_preparation(mean, std)
-    with options.progress_bar(f"quantise {model.name}"):
+    preparation = read_preparation(mean, std)
+    with progress_bar(f"quantise {model.name}"):
         done = run_quantization(
             model,
             calibration,
@@ -390,7 +410,7 @@ def quantize(
             scales=scales,
             preparation=preparation,
             float_nodes=float_nodes or None,
-            fixed=options.read_fixed(fix),
+            fixed=read_fixed(fix),
             weight_bits=weight_bits,
         )
         quality = done.quality()
@@ -408,7 +428,7 @@ def quantize(
     table = list_table(title, columns, map(astuple, costly))
     made = f"{output}: QDQ model, {len(done.samples)} samples of calibration; {done.recipe}"
     warnings = [f"WARNING: {warning}; see --worst" for warning in quality.warnings]
-    options.show(data, *[table] * worst, made, *warnings, str(quality))
+    show(data, *[table] * worst, made, *warnings, str(quality))
 
 
 # ------------------------------------------------------------------------------ details
@@ -435,7 +455,7 @@ def _arrays(paths: list[Path], tensors: Sequence[Tensor]) -> Sample:
     """Return an array for each input."""
     if len(paths) != len(tensors):
         raise ModelError(f"{len(paths)} inputs are given; the network takes {len(tensors)}")
-    return {t.name: options.read_npy(path) for t, path in zip(tensors, paths, strict=True)}
+    return {t.name: read_npy(path) for t, path in zip(tensors, paths, strict=True)}
 
 
 def _equals_reference(
@@ -487,7 +507,7 @@ def compiled_model(path: Path, config: str | None, **settings: Any) -> Model:
         If the file was compiled for another configuration than the requested one.
     """
     if path.suffix != ".vtam":
-        with options.progress_bar(f"compile {path.name}"):
+        with progress_bar(f"compile {path.name}"):
             from vtaops.network import compile_model
 
             return compile_model(path, config or NETWORK_CONFIG, **settings)

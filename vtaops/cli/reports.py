@@ -16,8 +16,17 @@ from typer import Argument, Option
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.progress import tracked
-from vtaops.cli import options
-from vtaops.cli.options import Commands, parse_tiling, progress_bar, say, show
+from vtaops.cli.options import (
+    Commands,
+    Config,
+    Configs,
+    Layers,
+    parse_tiling,
+    progress_bar,
+    say,
+    show,
+    to_write,
+)
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import Program
 from vtaops.report.files import FIGURE_SUFFIXES, write_text
@@ -33,7 +42,7 @@ def program(
     *,
     output: Annotated[
         Path | None,
-        options.to_write(
+        to_write(
             "A picture (.png .svg .pdf), an interactive page (.html), or a trace for Perfetto "
             "(.json, of one program) of the activity of every unit in every cycle.",
             *FIGURE_SUFFIXES,
@@ -41,12 +50,12 @@ def program(
             ".json",
         ),
     ] = None,
-    layer: options.Layers = None,
+    layer: Layers = None,
     tiling: Annotated[
         list[str] | None,
         Option("--tiling", help="A tiling: oc=128,ic=16,h=7,w=14, or 'default'; may be repeated."),
     ] = None,
-    config: options.Configs = None,
+    config: Configs = None,
     window: Annotated[
         str, Option(help="Cycles of the picture, e.g. 0:20000; all by default.")
     ] = "",
@@ -69,8 +78,8 @@ def program(
     span = _window(window)
     programs = _programs(files, layer, tiling, config)
     timelines = [program.timeline() for program in programs.values()]
-    pairs = zip(programs.items(), timelines, strict=True)
-    reports = {name: statistics_data(p, p.stats(), timeline) for (name, p), timeline in pairs}
+    data = (statistics_data(each.program, each.program.stats(), each) for each in timelines)
+    reports = dict(zip(programs, data, strict=True))
     show(reports, statistics_table(reports, "Ratios to the first" if len(reports) > 1 else ""))
     if output is None:
         return
@@ -86,9 +95,9 @@ def program(
 @report_app.command("roofline")
 def roofline(
     *,
-    output: Annotated[Path, options.to_write("A picture.", *FIGURE_SUFFIXES)],
-    layer: options.Layers = None,
-    config: options.Config = "pynq",
+    output: Annotated[Path, to_write("A picture.", *FIGURE_SUFFIXES)],
+    layer: Layers = None,
+    config: Config = "pynq",
 ) -> None:
     """Draw the roofline of layers (by default ResNet-18) and of their network.
 

@@ -22,8 +22,21 @@ from vtaops.base.files import exists
 from vtaops.base.names import suggestion
 from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
-from vtaops.cli import options
-from vtaops.cli.options import Commands, parse_tiling, progress_bar, say, show
+from vtaops.cli.options import (
+    Commands,
+    Config,
+    Device,
+    complete_devices,
+    complete_layers,
+    parse_tiling,
+    progress_bar,
+    read_npy,
+    say,
+    show,
+    to_write,
+    write_arrays,
+    written,
+)
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import Program
 
@@ -65,7 +78,7 @@ Operation = Annotated[
     Argument(
         help="A named layer (see: vtaops list layers), or an operator such as "
         "'MaxPool2d(channels=64, height=56, width=56, kernel=3)'.",
-        autocompletion=options.complete_layers,
+        autocompletion=complete_layers,
     ),
 ]
 
@@ -77,11 +90,11 @@ def run_conv2d(
         str,
         Option(
             help="A named layer (see: vtaops list layers).",
-            autocompletion=options.complete_layers,
+            autocompletion=complete_layers,
         ),
     ],
-    config: options.Config = "pynq",
-    device: options.Device = "fsim",
+    config: Config = "pynq",
+    device: Device = "fsim",
     stage: Show = None,
 ) -> None:
     """Run a named convolution on random data, compare with NumPy, print the statistics report.
@@ -102,8 +115,8 @@ def run_conv2d(
 def run_op(
     operator: Operation,
     *,
-    config: options.Config = "pynq",
-    device: options.Device = "fsim",
+    config: Config = "pynq",
+    device: Device = "fsim",
     tiling: Annotated[
         str, Option(help="Explicit tiling, e.g. oc=128,ic=16,h=7,w=14,oc_threads=2.")
     ] = "",
@@ -116,11 +129,11 @@ def run_op(
     ] = None,
     output: Annotated[
         Path | None,
-        options.to_write("The result: .npy.", ".npy"),
+        to_write("The result: .npy.", ".npy"),
     ] = None,
     stage: Show = None,
     save: Annotated[
-        Path | None, Option(help="The compiled program: .vta.", callback=options.written(".vta"))
+        Path | None, Option(help="The compiled program: .vta.", callback=written(".vta"))
     ] = None,
 ) -> None:
     """Run any operator, compare with NumPy, print the statistics report.
@@ -136,7 +149,7 @@ def run_op(
     from vtaops.runtime.device import performance_of
     from vtaops.session import Session
 
-    arrays = [options.read_npy(file) for file in inputs or []]
+    arrays = [read_npy(file) for file in inputs or []]
     workload = read_workload(operator)
     op, name, explicit = workload.op, workload.name, parse_tiling(tiling) or workload.tiling
     hardware = HardwareConfig.load(config)
@@ -156,7 +169,7 @@ def run_op(
         program, performance = session.program(op, explicit), performance_of(session.device)
         statistics, obstacle = session.stats, session.obstacle_on_target(op, explicit)
     if output is not None:
-        options.write_arrays(output, np.save, result)
+        write_arrays(output, np.save, result)
     correct = bool(np.array_equal(result, evaluate(op, operands)))
     title = f"{name} on {device}, {hardware.name} ({hardware.bitstream_id})"
     data = statistics_data(program, statistics, program.timeline())
@@ -206,12 +219,12 @@ def verify(
 def tune(
     operator: Operation,
     *,
-    config: options.Config = "pynq",
+    config: Config = "pynq",
     device: Annotated[
         str,
         Option(
             help="Measure there: tsim, pynq://HOST:PORT, ulx3s:///dev/ttyUSB0.",
-            autocompletion=options.complete_devices,
+            autocompletion=complete_devices,
         ),
     ] = "",
     count: Annotated[int, Option("--count", help="Tilings to compile and time.")] = 12,

@@ -20,9 +20,23 @@ from typer import Argument, Option
 
 from vtaops.base.errors import ArgumentError, UnsupportedError
 from vtaops.base.reasons import HINTS
-from vtaops.cli import options
 from vtaops.cli.evaluate import evaluated
 from vtaops.cli.networks import compiled_model, planned, random_input, rounded
+from vtaops.cli.options import (
+    Config,
+    Force,
+    Mean,
+    Shapes,
+    Std,
+    as_json,
+    claim,
+    read_preparation,
+    read_shapes,
+    say,
+    show,
+    to_write,
+    write_arrays,
+)
 from vtaops.cli.start_page import Findings, page
 from vtaops.machine.config import NETWORK_CONFIG
 from vtaops.report.files import write_bytes, write_text
@@ -73,12 +87,12 @@ def start(
     ] = False,
     output: Annotated[
         Path | None,
-        options.to_write("Output folder, created if necessary. Default: MODEL-start."),
+        to_write("Output folder, created if necessary. Default: MODEL-start."),
     ] = None,
-    config: options.Config = NETWORK_CONFIG,
-    shapes: options.Shapes = None,
-    mean: options.Mean = None,
-    std: options.Std = None,
+    config: Config = NETWORK_CONFIG,
+    shapes: Shapes = None,
+    mean: Mean = None,
+    std: Std = None,
     samples: Annotated[
         int | None,
         Option(
@@ -87,7 +101,7 @@ def start(
             min=1,
         ),
     ] = None,
-    force: options.Force = False,
+    force: Force = False,
 ) -> None:
     """Take a network of your own from its file to a page: quantised, proven, run and judged.
 
@@ -103,17 +117,17 @@ def start(
     folder, stem = output or Path(f"{model.stem}-start"), model.stem
     names = f"{stem}.q.onnx", f"{stem}.vtam", f"{stem}.html", "calibration.npz", "sample.npz"
     quantized, compiled, told, calibration, sample = map(folder.joinpath, names)
-    prepared, given = options.read_preparation(mean, std), options.read_shapes(shapes)
+    prepared, given = read_preparation(mean, std), read_shapes(shapes)
     words = _given("--mean", mean) + _given("--std", std)
-    with redirect_stdout(sys.stderr) if options.as_json() else nullcontext():
+    with redirect_stdout(sys.stderr) if as_json() else nullcontext():
         plan = planned(model, config, given)
         found = Findings(model, config, _facts(model, plan), plan)
-        options.say("\n".join(map(": ".join, found.facts.items())))
+        say("\n".join(map(": ".join, found.facts.items())))
         drawn = None if data else _drawn(found, asked=random_data)
-        options.claim(folder, names, force)
+        claim(folder, names, force)
         if drawn is not None:
             data, found.random = calibration, True
-            options.write_arrays(data, np.savez_compressed, **drawn)
+            write_arrays(data, np.savez_compressed, **drawn)
         dataset = load_dataset(data, found.shapes, prepared) if data else None
         network = _quantize(found, dataset, calibration, quantized)
         _compile(found, network, compiled, shapes)
@@ -122,7 +136,7 @@ def start(
             _evaluate(found, dataset, data, compiled, samples, words)
     write_text(told, page(found, shlex.quote(str(compiled))))
     seconds = time.perf_counter() - begin
-    options.show(
+    show(
         {**found.as_dict(), "page": str(told), "seconds": round(seconds, 1)},
         f"\n{found.summary}\n{told} ({seconds:.0f} s in all)",
     )
@@ -171,7 +185,7 @@ def _drawn(found: Findings, *, asked: bool) -> dict[str, Any] | None:
                 f"you know. {wanted}"
             )
     warning = "the inputs are random: ranges and accuracy are not those of your network"
-    options.say(f"warning: {warning}", err=True)
+    say(f"warning: {warning}", err=True)
     chance = np.random.default_rng(0)
     return {
         name: chance.uniform(-1, 1, (DRAWN, *shape)).astype(np.float32)
@@ -192,7 +206,7 @@ def _require_some_on_vta(found: Findings, plan: Plan) -> None:
     share = placement(plan.graph, plan.rows)
     on_vta = sum(row.where == "vta" for row in plan.rows)
     if on_vta:
-        options.say(f"plan: {on_vta} of {len(plan.rows)} operators on VTA; {share}")
+        say(f"plan: {on_vta} of {len(plan.rows)} operators on VTA; {share}")
         return
     row = next((row for row in plan.rows if row.code != "boundary"), plan.rows[0])
     reason = share.reason or f"{row.name[:80]}: {row.reason}"
@@ -217,20 +231,20 @@ def _quantize(found: Findings, data: Dataset | None, calibration: Path, output: 
         count = min(CALIBRATING, max(FEWEST, VALUES // values))  # fewer where they hold much
         samples = [case.read() for case in data.drawn(count).cases]
         arrays = {name: np.stack([sample[name] for sample in samples]) for name in found.shapes}
-        options.write_arrays(calibration, np.savez_compressed, **arrays)
+        write_arrays(calibration, np.savez_compressed, **arrays)
     searched = None if found.config == NETWORK_CONFIG else found.config  # the defaults are for it
     words = "--calibration", calibration, "-o", output, *_given("--config", searched)
     with found.step("quantize", found.file, *words):
         done = run_quantization(found.file, calibration, config=searched)
         write_bytes(output, done.model.SerializeToString())
         found.quantization, found.quality, found.costs = done, done.quality(), done.costs(5)
-    options.say(f"  {found.quality}")
+    say(f"  {found.quality}")
     return output
 
 
 def _compile(found: Findings, network: Path, output: Path, shapes: list[str] | None) -> None:
     """Plan again, now as it is quantised; compile and prove, if something would run on VTA."""
-    given = options.read_shapes(shapes)
+    given = read_shapes(shapes)
     words = ["--config", found.config]
     for text in shapes or ():
         words += ["--shapes", text]
@@ -249,7 +263,7 @@ def _run(found: Findings, data: Dataset | None, compiled: Path, output: Path) ->
     model, inputs = found.model, found.model.graph.inputs
     values = data.cases[0].read() if data else {t.name: random_input(t) for t in inputs}
     sample = {tensor.name: rounded(tensor, values[tensor.name]) for tensor in inputs}
-    options.write_arrays(output, np.savez_compressed, **sample)
+    write_arrays(output, np.savez_compressed, **sample)
     with (
         found.step("run", compiled, "--input", output, "--check"),
         closing(open_device("fsim", model.config)) as device,

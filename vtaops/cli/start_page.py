@@ -73,8 +73,7 @@ class Findings:
         if self.accuracy is None:
             return {}
         first, *others = self.model.graph.outputs
-        classes = int(np.prod(first.shape[1:], dtype=int))
-        scores = not others and len(first.shape) <= 2 and classes > 1
+        scores = not others and len(first.shape) == 2 and first.shape[1] > 1
         known = dict(self.accuracy.shares)
         return known if "accuracy" in known or scores else {}
 

@@ -8,6 +8,7 @@ point is non-dominated); independent of how they were found. The page's drawing 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -90,15 +91,14 @@ def exploration_page(
     layers : sequence of sequence of dict
         Layers of each point: name, occurrences, cycles, tiling.
     """
-    kept = [index for index, row in enumerate(rows) if row["complete"]]
-    shown = [rows[index] for index in kept]
-    first = shown[0] if shown else {}
+    complete = [row["complete"] for row in rows]
+    shown = [*compress(rows, complete)]
     data = {
         "title": title,
         "rows": shown,
         "names": [_name(row) for row in shown],
-        "layers": [layers[index] for index in kept] if layers else [],
-        "objectives": [name for name in LABELS if name in first],
+        "layers": [*compress(layers, complete)],
+        "objectives": [name for name in LABELS if any(name in row for row in shown)],
         "labels": LABELS,
         "axes": varying(shown),
         "colors": LIMIT_COLORS,
