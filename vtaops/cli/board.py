@@ -123,8 +123,7 @@ def board_build(
         str, Option(help="Configuration: a name or a JSON file. Default: that of the board's name.")
     ] = "",
     output: Annotated[
-        Path | None,
-        to_write("Folder to write. Default: that of the board's name."),
+        Path | None, to_write("Folder to write. Default: that of the board's name.")
     ] = None,
     clock_mhz: Annotated[
         float,
@@ -268,8 +267,7 @@ def board_calibrate(
     board: Board,
     *,
     clock_mhz: Annotated[
-        float,
-        Option(help="Clock of logic that counts no cycles: there the host measures times."),
+        float, Option(help="Clock of logic that counts no cycles: there the host measures times.")
     ] = 100.0,
 ) -> None:
     """Fit the timing model's DRAM to a board with a dozen launches; print the errors.

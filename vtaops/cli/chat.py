@@ -11,14 +11,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from vtaops.cli.options import (
-    Config,
-    Device,
-    Force,
-    Seed,
-    progress_bar,
-    say,
-)
+from vtaops.cli.options import Config, Device, Force, Seed, progress_bar, say
 from vtaops.machine.config import NETWORK_CONFIG
 
 
@@ -31,8 +24,7 @@ def chat(
     config: Config = NETWORK_CONFIG,
     device: Device = "fsim",
     length: Annotated[
-        int | None,
-        Option(help="Tokens that the cache holds. Default: the model's maximum.", min=1),
+        int | None, Option(help="Tokens that the cache holds. Default: the model's maximum.", min=1)
     ] = None,
     tokens: Annotated[
         int | None, Option(help="Maximum number of tokens. Default: as the cache.", min=1)
@@ -69,11 +61,7 @@ def chat(
 
     with progress_bar(f"compile {model.resolve().name}"):
         teller = LanguageModel.load(
-            model,
-            config=config,
-            length=length,
-            prove=not no_prove,
-            weight_bits=weight_bits,
+            model, config=config, length=length, prove=not no_prove, weight_bits=weight_bits
         )
     if export:
         bundle = teller.export_c(export, force=force)
@@ -85,12 +73,7 @@ def chat(
     made, begin = 0, time.perf_counter()
     with closing(Session(device, teller.model.config)) as session:
         for piece in teller.write(
-            prompt,
-            tokens=tokens,
-            temperature=temperature,
-            top_p=top_p,
-            seed=seed,
-            session=session,
+            prompt, tokens=tokens, temperature=temperature, top_p=top_p, seed=seed, session=session
         ):
             made += 1
             typer.echo(piece, nl=False)

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated
 from rich.table import Table
 from typer import Argument, Option
 
-from vtaops.base import errors
 from vtaops.base.data import data_directory
+from vtaops.base.errors import ArgumentError
 from vtaops.base.files import write_file
 from vtaops.cli.check import Finding, judged
 from vtaops.cli.options import Commands, progress_bar, show, written
-from vtaops.report.files import FIGURE_SUFFIXES
+from vtaops.report.files import FIGURE_SUFFIXES, writing
 
 if TYPE_CHECKING:
     from vtaops.kernels.lessons import LessonRow
@@ -56,7 +56,7 @@ def check(
     from vtaops.explore.judge.confined import is_confined
 
     if (exercise is None) == (new is None):
-        raise errors.ArgumentError("give either an exercise or --new FOLDER")
+        raise ArgumentError("give either an exercise or --new FOLDER")
     if exercise is None:
         paths = [str(path) for path in _written(Path(str(new)))]
         show({"written": paths}, *paths)
@@ -80,7 +80,7 @@ def check(
 
 def _written(folder: Path) -> Iterator[Path]:
     """Write the exercises that do not exist yet; yield the paths of all."""
-    with errors.raising(errors.ProgramError, f"cannot write exercises to {folder}", OSError):
+    with writing(f"exercises to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         for source in sorted(data_directory("examples/course").glob("*.py")):
             path = folder / source.name

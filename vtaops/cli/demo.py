@@ -13,14 +13,7 @@ from typer import Option
 
 from vtaops.base.data import data_directory
 from vtaops.cli.chat import chat as write_story
-from vtaops.cli.options import (
-    Config,
-    Force,
-    claim,
-    step,
-    to_write,
-    write_arrays,
-)
+from vtaops.cli.options import Config, Force, claim, step, to_write, write_arrays
 from vtaops.machine.config import NETWORK_CONFIG
 from vtaops.report.files import write_bytes
 

@@ -54,8 +54,7 @@ def evaluate(
         Option(help="The float model, .onnx or .tflite, with the same inputs and outputs."),
     ] = None,
     output: Annotated[
-        Path | None,
-        to_write("Page with the worst ten samples side by side: .html.", ".html"),
+        Path | None, to_write("Page with the worst ten samples side by side: .html.", ".html")
     ] = None,
     config: ConfigOrOwn = None,
     mean: Mean = None,

@@ -16,13 +16,7 @@ from typer import Option
 from vtaops.base.cache import cache_directory
 from vtaops.base.errors import ConfigError, StoreError, raising
 from vtaops.base.progress import report_progress
-from vtaops.cli.options import (
-    Configs,
-    progress_bar,
-    say,
-    show,
-    to_write,
-)
+from vtaops.cli.options import Configs, progress_bar, say, show, to_write
 from vtaops.machine.config import NETWORK_CONFIG, HardwareConfig
 from vtaops.report.files import csv_text, write_text
 
@@ -65,8 +59,7 @@ def sweep(
         Path | None, Option(help="Where results are stored; the cache by default.")
     ] = None,
     jobs: Annotated[
-        int,
-        Option("--jobs", "-j", help="Number of processes; 0: one per core.", min=0, max=1024),
+        int, Option("--jobs", "-j", help="Number of processes; 0: one per core.", min=0, max=1024)
     ] = 0,
     dask: Annotated[str, Option(help="Address of a Dask scheduler that computes instead.")] = "",
     output: Annotated[

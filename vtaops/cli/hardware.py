@@ -13,16 +13,7 @@ from typer import Option
 
 from vtaops.base.cache import cache_directory
 from vtaops.base.errors import DeviceError
-from vtaops.cli.options import (
-    Command,
-    Commands,
-    Config,
-    Force,
-    progress_bar,
-    say,
-    show,
-    to_write,
-)
+from vtaops.cli.options import Command, Commands, Config, Force, progress_bar, say, show, to_write
 from vtaops.machine.config import HardwareConfig
 from vtaops.report.style import list_table
 
@@ -52,14 +43,8 @@ def layout_table(config: HardwareConfig) -> str:
     lines: list[str] = []
     for cls, slots in Encoding.of(config).slots.items():
         summary = (cls.__doc__ or "").strip().splitlines()[0]
-        lines += [
-            f"### {cls.__name__}",
-            "",
-            summary,
-            "",
-            "| bits | field | meaning |",
-            "|---|---|---|",
-        ]
+        lines.append(f"### {cls.__name__}\n\n{summary}\n")
+        lines += "| bits | field | meaning |", "|---|---|---|"
         if issubclass(cls, Instruction):
             lines.append(f"| 0..{OPCODE_BITS - 1} | opcode | {int(cls.opcode)} |")
         for slot in slots:
@@ -86,9 +71,7 @@ def build(config: Config = "pynq") -> None:
 
 
 @hardware_app.command("synth")
-def synth(
-    config: Config = "pynq",
-) -> None:
+def synth(config: Config = "pynq") -> None:
     """Estimate the FPGA resources of the RTL with Yosys; takes some minutes.
 
     Example: vtaops hardware synth --config pynq

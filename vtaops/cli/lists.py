@@ -15,13 +15,7 @@ from typer import Argument
 
 from vtaops.base.errors import ArgumentError, ModelError
 from vtaops.base.files import read_file
-from vtaops.cli.options import (
-    Force,
-    progress_bar,
-    say,
-    show,
-    to_write,
-)
+from vtaops.cli.options import Force, progress_bar, say, show, to_write
 from vtaops.machine.config import HardwareConfig
 from vtaops.report.style import list_table
 
@@ -88,9 +82,7 @@ MLPERF_TINY = (
 Kind = Literal["configs", "layers", "models", "devices", "bitstreams"]
 
 
-def list_(
-    kind: Annotated[Kind, Argument(help="What to list.")],
-) -> None:
+def list_(kind: Annotated[Kind, Argument(help="What to list.")]) -> None:
     """List configurations, named layers, published models, devices or bitstreams.
 
     Example: vtaops list layers

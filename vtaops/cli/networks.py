@@ -55,10 +55,7 @@ if TYPE_CHECKING:
 def compile(
     model: ModelFile,
     *,
-    output: Annotated[
-        Path,
-        to_write("The compiled network: .vtam.", ".vtam"),
-    ],
+    output: Annotated[Path, to_write("The compiled network: .vtam.", ".vtam")],
     config: ConfigOrOwn = None,
     host: Annotated[
         bool,
@@ -116,11 +113,9 @@ def compile(
         state=read_state(state),
     )
     compiled.save(output)
-    report = compiled.report()
-    size = output.stat().st_size
-    written = {"file": str(output), "bytes": size}
-    text = f"written to {output}, {size:,} bytes"
-    show(report.as_dict() | written, summary(report), text)
+    report, size = compiled.report(), output.stat().st_size
+    data = report.as_dict() | {"file": str(output), "bytes": size}
+    show(data, summary(report), f"written to {output}, {size:,} bytes")
 
 
 def prove(
@@ -160,10 +155,7 @@ def prove(
 def export(
     model: ModelFile,
     *,
-    output: Annotated[
-        Path,
-        to_write("Folder for the blob, the runtime, main.c and a Makefile."),
-    ],
+    output: Annotated[Path, to_write("Folder for the blob, the runtime, main.c and a Makefile.")],
     force: Force = False,
     config: ConfigOrOwn = None,
 ) -> None:
@@ -183,12 +175,7 @@ def export(
     )
 
 
-def plan(
-    model: ModelFile,
-    *,
-    config: ConfigOrOwn = None,
-    shapes: Shapes = None,
-) -> None:
+def plan(model: ModelFile, *, config: ConfigOrOwn = None, shapes: Shapes = None) -> None:
     """Show which operators of a network would run where, and why, without compiling it.
 
     Example: vtaops plan network.q.onnx --config ultra96
@@ -205,12 +192,12 @@ def plan(
         found = planned(model, name, read_shapes(shapes))
         rows, graph, launches = found.rows, found.graph, len(found.lowered)
     on_vta = sum(row.where == "vta" for row in rows)
-    facts = [
+    show(
+        [*map(vars, rows)],
+        plan_table(rows, f"{model.name} on {name}"),
         f"{on_vta} of {len(rows)} operators on VTA, launches of it: {launches}",
         str(placement(graph, rows)),
-    ]
-    table = plan_table(rows, f"{model.name} on {name}")
-    show([vars(row) for row in rows], table, *facts)
+    )
 
 
 def planned(path: Path, config: str, shapes: Mapping[str, Sequence[int]] | None) -> Plan:
@@ -234,8 +221,7 @@ def profile(
         ),
     ] = None,
     output: Annotated[
-        Path | None,
-        to_write("A page with the timeline of the network: .html.", ".html"),
+        Path | None, to_write("A page with the timeline of the network: .html.", ".html")
     ] = None,
 ) -> None:
     """Show the cycles and bytes of a network, layer by layer.
@@ -272,10 +258,7 @@ def run_model(
     std: Std = None,
     config: ConfigOrOwn = None,
     device: Device = "fsim",
-    output: Annotated[
-        Path | None,
-        to_write("The results: .npz.", ".npz"),
-    ] = None,
+    output: Annotated[Path | None, to_write("The results: .npz.", ".npz")] = None,
     check: Annotated[
         bool, Option("--check", help="Compare with the integer reference, bit for bit.")
     ] = False,
@@ -319,8 +302,7 @@ def _show_results(
     joined = (np.concatenate([*map(np.atleast_1d, each)]) for each in zip(*results, strict=True))
     arrays = dict(zip(names, joined, strict=True))
     if output is not None:
-        named = {name.replace("/", "_"): a for name, a in arrays.items()}
-        write_arrays(output, np.savez, **named)
+        write_arrays(output, np.savez, **{n.replace("/", "_"): a for n, a in arrays.items()})
     lines = [
         f"{name} {a.dtype}{list(a.shape)}: {top(a)}"
         for one in results
@@ -345,10 +327,7 @@ def quantize(
             "are scaled to the size of the input."
         ),
     ],
-    output: Annotated[
-        Path,
-        to_write("The QDQ model: .onnx.", ".onnx"),
-    ],
+    output: Annotated[Path, to_write("The QDQ model: .onnx.", ".onnx")],
     config: Annotated[
         str | None,
         Option(
@@ -446,8 +425,7 @@ def _samples(
     source = paths[0] if len(paths) == 1 else _arrays(paths, tensors)
     shapes = {tensor.name: tensor.shape for tensor in tensors}
     dtypes = {tensor.name: np.dtype(tensor.dtype) for tensor in tensors}
-    real = is_picture(paths[0])
-    samples = load_samples(source, shapes, None if real else dtypes, preparation)
+    samples = load_samples(source, shapes, {} if is_picture(paths[0]) else dtypes, preparation)
     return [{t.name: rounded(t, sample[t.name]) for t in tensors} for sample in samples]
 
 

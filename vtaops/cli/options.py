@@ -21,13 +21,7 @@ from rich.table import Table
 from typer import Argument, Option
 from typer.core import TyperCommand, TyperOption
 
-from vtaops.base.errors import (
-    ArgumentError,
-    ModelError,
-    ShapeError,
-    UnsupportedError,
-    raising,
-)
+from vtaops.base.errors import ArgumentError, ModelError, ShapeError, UnsupportedError, raising
 from vtaops.base.files import is_special, read_array, require_folder, require_own, same_file
 from vtaops.base.progress import progress_listener
 from vtaops.base.quoting import terminal_text

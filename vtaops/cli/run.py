@@ -87,11 +87,7 @@ Operation = Annotated[
 def run_conv2d(
     *,
     layer: Annotated[
-        str,
-        Option(
-            help="A named layer (see: vtaops list layers).",
-            autocompletion=complete_layers,
-        ),
+        str, Option(help="A named layer (see: vtaops list layers).", autocompletion=complete_layers)
     ],
     config: Config = "pynq",
     device: Device = "fsim",
@@ -127,10 +123,7 @@ def run_op(
             help="An input, then weights, then a bias: .npy; repeat for each. Default: random.",
         ),
     ] = None,
-    output: Annotated[
-        Path | None,
-        to_write("The result: .npy.", ".npy"),
-    ] = None,
+    output: Annotated[Path | None, to_write("The result: .npy.", ".npy")] = None,
     stage: Show = None,
     save: Annotated[
         Path | None, Option(help="The compiled program: .vta.", callback=written(".vta"))
@@ -210,10 +203,9 @@ def verify(
         proof = rechecked(subject)
     programs = [subject] if isinstance(subject, Program) else subject.programs
     count, name = sum(len(program) for program in programs), subject.config.bitstream_id
-    facts = {"verified": True, "instructions": count, "bitstream": name}
-    facts["proof"] = proof and asdict(proof)
+    facts = {"instructions": count, "bitstream": name, "proof": proof and asdict(proof)}
     text = f"its certificate holds\n{proof}" if proof else "there is no certificate"
-    show(facts, f"{file}: {count} instructions verified for {name}", text)
+    show({"verified": True, **facts}, f"{file}: {count} instructions verified for {name}", text)
 
 
 def tune(

@@ -55,10 +55,10 @@ CALIBRATING = 32
 """Samples that calibrate, if there are so many."""
 
 FEWEST, VALUES = 8, 1 << 28
-"""The fewest where all tensors of so many samples would have more than so many values."""
+"""The fewest where all tensors of so many samples would have more than so many values.
 
-DRAWN = 8
-"""Samples that are drawn where there are no data."""
+As many are drawn at random where there are no data.
+"""
 
 EVALUATED = 100
 """Most samples that are judged, if nobody says how many."""
@@ -86,8 +86,7 @@ def start(
         ),
     ] = False,
     output: Annotated[
-        Path | None,
-        to_write("Output folder, created if necessary. Default: MODEL-start."),
+        Path | None, to_write("Output folder, created if necessary. Default: MODEL-start.")
     ] = None,
     config: Config = NETWORK_CONFIG,
     shapes: Shapes = None,
@@ -188,7 +187,7 @@ def _drawn(found: Findings, *, asked: bool) -> dict[str, Any] | None:
     say(f"warning: {warning}", err=True)
     chance = np.random.default_rng(0)
     return {
-        name: chance.uniform(-1, 1, (DRAWN, *shape)).astype(np.float32)
+        name: chance.uniform(-1, 1, (FEWEST, *shape)).astype(np.float32)
         for name, shape in found.shapes.items()
     }
 

@@ -150,5 +150,5 @@ def page(found: Findings, compiled: str) -> str:
     """Return the page of a network, whose compiled file has a name quoted for the shell."""
     from vtaops.model.tables import evidence
 
-    told = {"answers": _ANSWERS, "evidence": evidence(found.report)}
-    return render("start.html", found=found, compiled=compiled, **told)
+    known = evidence(found.report)
+    return render("start.html", found=found, compiled=compiled, answers=_ANSWERS, evidence=known)

@@ -132,10 +132,7 @@ def _legend(figure: Figure, kinds: set[str]) -> None:
         Line2D([], [], color=color, label=queue.replace(">", " → "))
         for queue, color in TOKEN_COLORS.items()
     ]
-    columns = min(len(handles), 9)
-    figure.legend(
-        handles=handles, loc="outside lower center", ncols=columns, fontsize=8, frameon=False
-    )
+    figure.legend(handles=handles, loc="outside lower center", ncols=9, fontsize=8, frameon=False)
 
 
 def _style(kind: str) -> dict[str, Any]:
