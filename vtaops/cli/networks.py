@@ -16,15 +16,14 @@ from typer import Argument, Option
 from vtaops.base.errors import ModelError, UnsupportedError
 from vtaops.base.shapes import Array
 from vtaops.cli.options import (
-    CONFIG_HELP,
     ConfigOrOwn,
+    Configs,
     Device,
     Force,
     Mean,
     ModelFile,
     Shapes,
     Std,
-    complete_configs,
     complete_layers,
     progress_bar,
     read_fixed,
@@ -212,14 +211,7 @@ def planned(path: Path, config: str, shapes: Mapping[str, Sequence[int]] | None)
 def profile(
     model: ModelFile,
     *,
-    config: Annotated[
-        list[str] | None,
-        Option(
-            help=f"{CONFIG_HELP} Default: pynq_ext, or that of a .vtam file; several, one "
-            "below the other.",
-            autocompletion=complete_configs,
-        ),
-    ] = None,
+    config: Configs = None,
     output: Annotated[
         Path | None, to_write("A page with the timeline of the network: .html.", ".html")
     ] = None,

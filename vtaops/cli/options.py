@@ -70,7 +70,8 @@ Configs = Annotated[
     list[str] | None,
     Option(
         "--config",
-        help=f"{CONFIG_HELP} Default: pynq; may be repeated.",
+        help=f"{CONFIG_HELP} Default: pynq, for networks pynq_ext or that of a .vtam file; may be "
+        "repeated.",
         autocompletion=complete_configs,
     ),
 ]
