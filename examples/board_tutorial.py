@@ -2,7 +2,7 @@
 
 On a board, or on this machine, which simulates one then:
 
-    python -m vtaops.board virtual --programmed &
+    python -m vtaops.board virtual pynq --programmed &
     python examples/board_tutorial.py pynq://127.0.0.1
 """
 

@@ -300,7 +300,7 @@ def _exploration_page(name: str) -> str:
 
 
 def _evaluation_page(name: str) -> str:
-    case = Case(f"{name}/{name}", lambda: {"x": np.zeros(1)}, None, None)
+    case = Case(f"{name}/{name}", lambda: {"x": np.zeros(1)}, None)
     worst = JudgedSample(case, {}, {"label": name, "answer": name}, 1.0)
     evaluation = Accuracy(1, {"accuracy": 1.0}, 0, [1.0], [worst])
     return render("worst.html", name=name, evaluation=evaluation)

@@ -42,7 +42,7 @@ LONGEST = 600
 SECONDS = 20
 """After which a line counts as one that works: it is interrupted."""
 
-SERVERS = {"vtaops board serve", "vtaops board virtual pynq"}
+SERVERS = {"vtaops board serve", "vtaops board virtual"}
 """Commands that hand their words on to another program."""
 
 NOWHERE = "127.0.0.1:9"

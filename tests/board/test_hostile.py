@@ -116,7 +116,16 @@ def test_a_run_does_not_keep_a_server_from_closing(design, simulator):
 
 
 def test_a_process_ends_when_it_is_told_during_a_run():
-    command = [sys.executable, "-m", "vtaops.board", "virtual", "--port", "0", "--programmed"]
+    command = [
+        sys.executable,
+        "-m",
+        "vtaops.board",
+        "virtual",
+        "pynq",
+        "--port",
+        "0",
+        "--programmed",
+    ]
     with spawned(command) as process:
         assert process.stdout is not None
         device = RemoteDevice(process.stdout.readline().split()[-1])

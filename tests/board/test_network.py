@@ -110,14 +110,16 @@ def check_tutorial(done):
 
 def test_the_tutorial_over_our_protocol(bitstream):
     here = Host()
-    with serving(here, "-m", "vtaops.board", "virtual", "--port", 0) as address:
+    with serving(here, "-m", "vtaops.board", "virtual", "pynq", "--port", 0) as address:
         check_tutorial(here.run(sys.executable, TUTORIAL, address, "--bitstream", bitstream))
         check_tutorial(here.run(sys.executable, TUTORIAL, address))  # it is programmed now
 
 
 def test_a_virtual_board_may_start_programmed():
     here = Host()
-    with serving(here, "-m", "vtaops.board", "virtual", "--port", 0, "--programmed") as address:
+    with serving(
+        here, "-m", "vtaops.board", "virtual", "pynq", "--port", 0, "--programmed"
+    ) as address:
         check_tutorial(here.run(sys.executable, TUTORIAL, address))
 
 
@@ -168,7 +170,7 @@ def hosts():
         yield Host(*on_board), Host(*on_client)
 
 
-BOARD_COMMAND = ("-m", "vtaops.board", "virtual", "--host", BOARD, "--port", 0)
+BOARD_COMMAND = ("-m", "vtaops.board", "virtual", "pynq", "--host", BOARD, "--port", 0)
 
 
 def test_the_tutorial_from_another_host(hosts, bitstream, secret):

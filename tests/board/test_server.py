@@ -631,7 +631,7 @@ def test_bad_addresses(text):
 def test_the_server_runs_in_a_process_of_its_own_and_ends_when_told(tmp_path):
     (tmp_path / "vta.bit").write_bytes(bit_file().to_bytes())
     (tmp_path / "secret").write_bytes(SECRET)
-    command = [sys.executable, "-m", "vtaops.board", "virtual", "--port", "0"]
+    command = [sys.executable, "-m", "vtaops.board", "virtual", "pynq", "--port", "0"]
     command += ["--bitstream", str(tmp_path / "vta.bit"), "--secret-file", str(tmp_path / "secret")]
     with spawned(command, cwd=tmp_path) as process:
         try:

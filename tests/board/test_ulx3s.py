@@ -172,11 +172,19 @@ def test_flash_needs_a_bitstream_and_a_port_of_this_computer(monkeypatch, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("command", "message"),
-    [("build", "is not one of 'ulx3s', 'pynq'"), ("virtual", "No such command 'arty'")],
+    ("line", "message"),
+    [
+        ("build arty", "is not one of 'ulx3s', 'pynq'"),
+        ("virtual arty", "invalid choice: 'arty'"),
+        ("virtual", "are required: {pynq,ulx3s}"),
+        ("virtual ulx3s --programmed", "unrecognized arguments: --programmed"),
+        ("virtual ulx3s --host 0.0.0.0", "unrecognized arguments: --host"),
+        ("virtual pynq --terminal", "unrecognized arguments: --terminal"),
+        ("virtual ulx3s --clock-mhz fast", "invalid float value: 'fast'"),
+    ],
 )
-def test_other_boards_are_not_known(command, message):
-    found = CliRunner().invoke(app, ["board", command, "arty"])
+def test_other_boards_and_options_of_others_are_refused(line, message):
+    found = CliRunner().invoke(app, ["board", *line.split()])
     assert found.exit_code == 2
     assert message in found.output
 

@@ -165,7 +165,7 @@ def commands(group, prefix=()):
 
 
 COMMANDS = list(commands(typer.main.get_command(cli.app)))
-PASSED_ON = {("board", "serve"), ("board", "virtual", "pynq")}
+PASSED_ON = {("board", "serve"), ("board", "virtual")}
 """Commands whose arguments another program reads."""
 
 

@@ -43,7 +43,7 @@ def test_every_command_and_every_mistake_is_drawn():
 
 MAKING = {
     "chat", "demo", "flash", "fetch", "hardware build", "hardware write",
-    "board serve", "board virtual pynq", "board virtual ulx3s", "disasm",
+    "board serve", "board virtual", "disasm",
 }  # fmt: skip
 """Commands that make, send or serve something, or print a file."""
 

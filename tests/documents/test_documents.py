@@ -52,7 +52,7 @@ def board():
 
     def address():
         if not started:
-            command = [sys.executable, "-m", "vtaops.board", "virtual", "--programmed"]
+            command = [sys.executable, "-m", "vtaops.board", "virtual", "pynq", "--programmed"]
             started.append(
                 subprocess.Popen([*command, "--port", "0"], stdout=subprocess.PIPE, text=True)
             )

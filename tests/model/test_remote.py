@@ -10,7 +10,7 @@ from helpers.processes import spawned
 import vtaops
 from vtaops.graph import AveragePool, Convolution, Dense, Graph, MaxPool, Requantization, Reshape
 
-VIRTUAL = (sys.executable, "-m", "vtaops.board", "virtual", "--programmed", "--port")
+VIRTUAL = (sys.executable, "-m", "vtaops.board", "virtual", "pynq", "--programmed", "--port")
 
 
 @contextmanager

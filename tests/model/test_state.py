@@ -17,7 +17,7 @@ from vtaops.errors import ArgumentError, DeviceError, ShapeError
 from vtaops.graph.executor import evaluate_runs
 from vtaops.runtime.arguments import as_tuple
 
-BOARD = (sys.executable, "-m", "vtaops.board", "virtual", "--programmed", "--port", "0")
+BOARD = (sys.executable, "-m", "vtaops.board", "virtual", "pynq", "--programmed", "--port", "0")
 
 
 def drawn(model, runs, seed=0):

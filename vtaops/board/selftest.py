@@ -13,6 +13,7 @@ from itertools import product
 import numpy as np
 
 from vtaops.base.errors import UnsupportedError, VTAError
+from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
 from vtaops.board.measure import measure
 from vtaops.board.random_programs import random_inputs, random_program
@@ -173,7 +174,7 @@ def measure_layers(device: Device) -> Iterator[Throughput]:
     A launch is timed from the host, so a remote device includes the network.
     """
     session = Session(device)
-    for name in PUBLISHED_MS:
+    for name in tracked("layers", [*PUBLISHED_MS]):
         op = find(name).op
         found = measure(session.program(op), device)
         counted, operations = found.performance, 2 * op.macs

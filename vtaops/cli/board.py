@@ -5,40 +5,44 @@ Contains only argument parsing and printing; see `vtaops.cli`.
 
 from __future__ import annotations
 
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import asdict, astuple
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.table import Table
 from typer import Argument, Option
 
 from vtaops.base.errors import DeviceError
-from vtaops.cli import options
+from vtaops.base.progress import tracked
 from vtaops.cli.options import (
     BOARD_HELP,
     Board,
     Command,
     Commands,
+    Config,
+    Force,
+    Seed,
+    as_json,
+    claim,
     progress_bar,
     say,
     show,
+    to_write,
 )
 from vtaops.hardware.ulx3s import DEFAULT_CLOCK_MHZ
 from vtaops.machine.config import HardwareConfig
 from vtaops.report.style import list_table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from vtaops.board.selftest import Check, PlannedCheck
     from vtaops.runtime.remote import RemoteDevice
     from vtaops.runtime.ulx3s import Ulx3s
 
 board_app = Commands(name="board", help="Inspect, test and measure a board.")
-
-virtual_app = Commands(name="virtual", help="Simulate a board.")
-board_app.add_typer(virtual_app)
 
 ULX3S = "ulx3s:"
 """Prefix of the address of a board at a port of this computer, or of a virtual one."""
@@ -99,9 +103,9 @@ def board_serve(context: typer.Context) -> None:
     _serve("serve", context)
 
 
-@virtual_app.command("pynq", cls=Command, context_settings=_PASSED_ON)
-def virtual_pynq(context: typer.Context) -> None:
-    """Simulate a Pynq behind the board server (`python -m vtaops.board virtual`)."""
+@board_app.command("virtual", cls=Command, context_settings=_PASSED_ON)
+def board_virtual(context: typer.Context) -> None:
+    """Simulate a Pynq behind the board server, or a ULX3S (`python -m vtaops.board virtual`)."""
     _serve("virtual", context)
 
 
@@ -119,8 +123,7 @@ def board_build(
         str, Option(help="Configuration: a name or a JSON file. Default: that of the board's name.")
     ] = "",
     output: Annotated[
-        Path | None,
-        options.to_write("Folder to write. Default: that of the board's name."),
+        Path | None, to_write("Folder to write. Default: that of the board's name.")
     ] = None,
     clock_mhz: Annotated[
         float,
@@ -136,7 +139,7 @@ def board_build(
             "suffices."
         ),
     ] = 0,
-    force: options.Force = False,
+    force: Force = False,
 ) -> None:
     """Make a bitstream with open tools: vta.bit and manifest.json; takes ten minutes or more.
 
@@ -151,7 +154,7 @@ def board_build(
     from vtaops.hardware import ulx3s
 
     hardware, folder = HardwareConfig.load(config or board), output or Path(board)
-    options.claim(folder, ("vta.bit", "manifest.json", "build"), force)
+    claim(folder, ("vta.bit", "manifest.json", "build"), force)
     tell = partial(say, err=True)
     if board == "pynq":
         clock = clock_mhz or vivado.CLOCK_MHZ
@@ -170,49 +173,14 @@ def board_build(
     show(asdict(made) | {"path": str(made.path)}, cells, *reached, f"{made.path}")
 
 
-@virtual_app.command("ulx3s", cls=Command)
-def virtual_ulx3s(
-    *,
-    config: options.Config = "ulx3s",
-    clock_mhz: Annotated[
-        float,
-        Option(
-            help="Clock for which the system is built; the SDRAM's latency in cycles depends on it."
-        ),
-    ] = DEFAULT_CLOCK_MHZ,
-    port: Annotated[int, Option(help="TCP port; 0 picks a free port.")] = 3101,
-    terminal: Annotated[
-        bool, Option("--terminal", help="Serve on a pseudo-terminal instead.")
-    ] = False,
-) -> None:
-    """Simulate a board at its pins, for hosts on a TCP port of this computer.
-
-    Example: vtaops board virtual ulx3s --config ulx3s
-    """
-    from vtaops.board.virtual_ulx3s import VirtualUlx3s, listen, open_terminal
-
-    hardware = HardwareConfig.load(config)
-    with progress_bar("build the simulator of the board"):
-        made = VirtualUlx3s(hardware, clock_mhz)
-    with made, suppress(KeyboardInterrupt):
-        if terminal:
-            master, address = open_terminal()
-            say(f"ulx3s://{address}")
-            made.serve(master)
-        else:
-            with listen(port) as server:
-                say(f"ulx3s://127.0.0.1:{server.getsockname()[1]}")
-                made.serve(server)
-
-
 @board_app.command("test")
 def board_test(
     board: Annotated[str, Argument(help=f"{BOARD_HELP} Or any device (see: vtaops list devices).")],
     *,
-    config: options.Config = "pynq",
+    config: Config = "pynq",
     operators: Annotated[int, Option(help="Number of operators with random shapes.")] = 20,
     programs: Annotated[int, Option(help="Number of programs with random instructions.")] = 50,
-    seed: options.Seed = 0,
+    seed: Seed = 0,
 ) -> None:
     """Check memory, every operation, layers, random operators and random programs.
 
@@ -237,56 +205,47 @@ def board_test(
         planned = planned_checks(
             device, operators=operators, programs=programs, seed=seed, layers=fast
         )
-        checks = _made(device, planned, f"checks, seed {seed}")
-        outcomes = [check.passed for check in checks]
-        works = False not in outcomes
-        figures, tables = _described(device, board, fast) if works and not foreign else ({}, [])
+        with progress_bar():
+            checks = [*_made(device, planned, f"checks, seed {seed}")]
+            outcomes = [check.passed for check in checks]
+            works = False not in outcomes
+            described = _described(device, fast) if works and not foreign else ({},)
     counts = (
         f"{outcomes.count(True)} passed, {outcomes.count(False)} failed, "
         f"{outcomes.count(None)} skipped; seed {seed}"
     )
+    figures, *tables = described
     report = {"seed": seed, "checks": [asdict(check) for check in checks]}
-    show(report | figures, counts, *tables)
-    raise typer.Exit(not works)
+    show(report | figures, counts, *tables, good=works)
 
 
-def _made(device: Any, planned: list[PlannedCheck], title: str) -> list[Check]:
-    """Run checks and report each, until the board no longer answers."""
+def _made(device: Any, planned: list[PlannedCheck], title: str) -> Iterator[Check]:
+    """Run checks, report and yield each, until the board no longer answers."""
     from vtaops.board.selftest import Check, make
 
     words = {True: "ok", False: "FAILED", None: "skipped"}
-    checks = []
-    with progress_bar() as progress:
-        for each in progress.track(planned, description=title):
-            check = make(each)
-            checks.append(check)
-            if not options.as_json():
-                detail = f": {check.detail}" if check.detail else ""
-                say(f"{words[check.passed]:8}{check.name}{detail}")
-            if check.passed is False and not _answers(device):
-                detail = f"{len(planned) - len(checks)} checks were not run"
-                checks.append(Check("the board still answers", False, detail))
-                say(f"the board no longer answers; {detail}", err=True)
-                break
-    return checks
+    for number, each in enumerate(tracked(title, planned), 1):
+        check = make(each)
+        yield check
+        if not as_json():
+            detail = f": {check.detail}" if check.detail else ""
+            say(f"{words[check.passed]:8}{check.name}{detail}")
+        if check.passed is False and not _answers(device):
+            detail = f"{len(planned) - number} checks were not run"
+            say(f"the board no longer answers; {detail}", err=True)
+            yield Check("the board still answers", False, detail)
+            return
 
 
-def _described(
-    device: RemoteDevice | Ulx3s, board: str, timed: bool
-) -> tuple[dict[str, Any], list[Table]]:
-    """Return what a board says of itself and the speed of layers, as data and as tables."""
-    from vtaops.board.selftest import PUBLISHED_MS, measure_layers
+def _described(device: RemoteDevice | Ulx3s, timed: bool) -> tuple[Any, ...]:
+    """Return what a board says of itself and the speed of layers: as data, then as tables."""
+    from vtaops.board.selftest import measure_layers
 
-    facts = device.info()
-    described = list_table(f"Board {device.address}", {"property": "", "value": ""}, facts.items())
+    facts, name = device.info(), f"Board {device.address}"
+    described = list_table(name, {"property": "", "value": ""}, facts.items())
     if not timed:
-        return {"board": facts}, [described]
-    virtual = "Virtual" in str(facts["interface"])
-    with progress_bar() as progress:
-        tracked = progress.track(
-            measure_layers(device), total=len(PUBLISHED_MS), description="layers"
-        )
-        layers = list(tracked)
+        return {"board": facts}, described
+    layers = [*measure_layers(device)]
     columns = {
         "layer": "",
         "ms": ".3f",
@@ -296,13 +255,11 @@ def _described(
         "cycles": ",",
         "busy": ".1%",
     }
-    if not all(layer.cycles for layer in layers):
-        del columns["cycles"], columns["busy"]
-    rows = [astuple(layer)[: len(columns)] for layer in layers]
+    virtual = "Virtual" in str(facts["interface"])
     simulated = "Virtual board: ms and GOPS are those of this host, not of hardware"
-    table = list_table(simulated if virtual else f"Board {board}", columns, rows)
+    table = list_table(simulated if virtual else name, columns, map(astuple, layers))
     speed = {"virtual": virtual, "layers": [asdict(layer) for layer in layers]}
-    return {"board": facts, **speed}, [described, table]
+    return {"board": facts, **speed}, described, table
 
 
 @board_app.command("calibrate")
@@ -310,8 +267,7 @@ def board_calibrate(
     board: Board,
     *,
     clock_mhz: Annotated[
-        float,
-        Option(help="Clock of logic that counts no cycles: there the host measures times."),
+        float, Option(help="Clock of logic that counts no cycles: there the host measures times.")
     ] = 100.0,
 ) -> None:
     """Fit the timing model's DRAM to a board with a dozen launches; print the errors.
@@ -332,12 +288,10 @@ def board_calibrate(
         "error": errors,
         "probes": [asdict(probe) for probe in calibration.probes],
     }
+    told = "{}: {:.2%} on average, {:.2%} at most".format
     show(
         data,
-        *(
-            f"{name}: {mean:.2%} on average, {most:.2%} at most"
-            for name, (mean, most) in errors.items()
-        ),
+        *(told(name, *error) for name, error in errors.items()),
         f"a launch takes another {calibration.overhead:,.0f} cycles",
         f"TimingParameters({', '.join(f'{name}={value}' for name, value in fitted.items())})",
     )

@@ -11,8 +11,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from vtaops.cli import options
-from vtaops.cli.options import say
+from vtaops.cli.options import Config, Device, Force, Seed, progress_bar, say
 from vtaops.machine.config import NETWORK_CONFIG
 
 
@@ -22,11 +21,10 @@ def chat(
     ],
     prompt: Annotated[str, Argument(help="How the text begins.")] = "",
     *,
-    config: options.Config = NETWORK_CONFIG,
-    device: options.Device = "fsim",
+    config: Config = NETWORK_CONFIG,
+    device: Device = "fsim",
     length: Annotated[
-        int | None,
-        Option(help="Tokens that the cache holds. Default: the model's maximum.", min=1),
+        int | None, Option(help="Tokens that the cache holds. Default: the model's maximum.", min=1)
     ] = None,
     tokens: Annotated[
         int | None, Option(help="Maximum number of tokens. Default: as the cache.", min=1)
@@ -40,7 +38,7 @@ def chat(
             help="Draw from the likeliest tokens that have this probability together.", min=0, max=1
         ),
     ] = 0.9,
-    seed: options.Seed = 0,
+    seed: Seed = 0,
     weight_bits: Annotated[
         int, Option(help="8, or 4, which hardware with nibbles reads twice as fast.")
     ] = 8,
@@ -49,7 +47,7 @@ def chat(
         Path | None,
         Option(help="Write the model as C to this folder instead: make && ./chat PROMPT."),
     ] = None,
-    force: options.Force = False,
+    force: Force = False,
 ) -> None:
     """Write a text with a language model, which is quantised and runs on a device.
 
@@ -61,13 +59,9 @@ def chat(
     from vtaops.language import LanguageModel
     from vtaops.session import Session
 
-    with options.progress_bar(f"compile {model.resolve().name}"):
+    with progress_bar(f"compile {model.resolve().name}"):
         teller = LanguageModel.load(
-            model,
-            config=config,
-            length=length,
-            prove=not no_prove,
-            weight_bits=weight_bits,
+            model, config=config, length=length, prove=not no_prove, weight_bits=weight_bits
         )
     if export:
         bundle = teller.export_c(export, force=force)
@@ -79,12 +73,7 @@ def chat(
     made, begin = 0, time.perf_counter()
     with closing(Session(device, teller.model.config)) as session:
         for piece in teller.write(
-            prompt,
-            tokens=tokens,
-            temperature=temperature,
-            top_p=top_p,
-            seed=seed,
-            session=session,
+            prompt, tokens=tokens, temperature=temperature, top_p=top_p, seed=seed, session=session
         ):
             made += 1
             typer.echo(piece, nl=False)

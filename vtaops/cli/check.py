@@ -92,9 +92,8 @@ def judged(
     from vtaops.explore.judge.confined import run_exercise
 
     try:
-        text = _source(exercise)
-        asked = _asked(text if against is None else _source(against), against or exercise)
-        outcome = run_exercise(text, str(exercise), seconds)
+        asked = _asked(against or exercise)
+        outcome = run_exercise(_source(exercise), str(exercise), seconds)
     except errors.VTAError as error:
         return [Finding("exercise", type(error).__name__, str(error))], ""
     if outcome.program is None:
@@ -103,18 +102,10 @@ def judged(
         return [_unsafe(outcome.text) if unsafe else failed], outcome.output
     findings: list[Finding] = []
     try:
-        findings.extend(_judgement(outcome.program, asked))
+        findings.extend(_judgement(outcome.program, *asked))
     except Exception as error:
         findings.append(Finding("judged", "no", f"{type(error).__name__}: {error}"))
     return findings, outcome.output
-
-
-class _Asked(NamedTuple):
-    """What an exercise asks for."""
-
-    task: Operator
-    limits: Mapping[str, int]
-    config: HardwareConfig
 
 
 def _unsafe(text: str) -> Finding:
@@ -122,12 +113,13 @@ def _unsafe(text: str) -> Finding:
     return Finding("safe", text, RULES.get(rule, "no device promises what then happens"))
 
 
-def _judgement(program: Program, asked: _Asked) -> Iterator[Finding]:
+def _judgement(
+    program: Program, task: Operator, limits: Mapping[str, int], config: HardwareConfig
+) -> Iterator[Finding]:
     """Yield the findings about a program."""
     from vtaops.explore.judge import Judge, KernelTask
     from vtaops.proof.counterexamples import TRIES, Examples
 
-    task, limits, config = asked
     own = replace(program.config, extensions=config.extensions)
     if config != (own if "extensions" in limits else program.config):
         reason = f"{config.name} is asked for, with its extensions unless LIMITS has 'extensions'"
@@ -172,13 +164,13 @@ def _source(exercise: Path) -> str:
         return text
 
 
-def _asked(text: str, path: Path) -> _Asked:
+def _asked(path: Path) -> tuple[Operator, Mapping[str, int], HardwareConfig]:
     """Read TASK, LIMITS and CONFIG from an exercise without executing it."""
     wrong = ValueError, TypeError, SyntaxError, RecursionError, MemoryError
     with errors.raising(errors.ProgramError, f"cannot read {path}", *wrong):
         given = {
             target.id: statement.value
-            for statement in ast.parse(text).body
+            for statement in ast.parse(_source(path)).body
             if isinstance(statement, ast.Assign)
             for target in statement.targets
             if isinstance(target, ast.Name)
@@ -196,7 +188,7 @@ def _asked(text: str, path: Path) -> _Asked:
         config = ast.literal_eval(given["CONFIG"]) if "CONFIG" in given else "pynq"
     if not isinstance(limits, dict) or not all(type(n) is int for n in limits.values()):
         raise errors.ProgramError(f"LIMITS is {limits!r}; it must map figures to whole numbers")
-    return _Asked(kind(**values), limits, HardwareConfig.of(config))
+    return kind(**values), limits, HardwareConfig.of(config)
 
 
 def _told_apart(kernel: KernelTask, program: Program, given: Mapping[str, Any]) -> str:

@@ -11,16 +11,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.table import Table
 from typer import Argument, Option
 
-from vtaops.base import errors
 from vtaops.base.data import data_directory
+from vtaops.base.errors import ArgumentError
 from vtaops.base.files import write_file
 from vtaops.cli.check import Finding, judged
 from vtaops.cli.options import Commands, progress_bar, show, written
-from vtaops.report.files import FIGURE_SUFFIXES
+from vtaops.report.files import FIGURE_SUFFIXES, writing
 
 if TYPE_CHECKING:
     from vtaops.kernels.lessons import LessonRow
@@ -57,7 +56,7 @@ def check(
     from vtaops.explore.judge.confined import is_confined
 
     if (exercise is None) == (new is None):
-        raise errors.ArgumentError("give either an exercise or --new FOLDER")
+        raise ArgumentError("give either an exercise or --new FOLDER")
     if exercise is None:
         paths = [str(path) for path in _written(Path(str(new)))]
         show({"written": paths}, *paths)
@@ -68,24 +67,20 @@ def check(
     data = {
         "solved": solved,
         "confined": is_confined(),
-        "findings": [f._asdict() for f in findings],
+        "findings": [*map(Finding._asdict, findings)],
         "output": output[-PRINTED:],
     }
     printed = [f"  | {line}" for line in output[-PRINTED:].splitlines()]
-    parts = map(_marked, findings)
-    show(data, *printed, *parts, "solved" if solved else "not solved yet")
-    raise typer.Exit(not solved)
-
-
-def _marked(finding: Finding) -> str:
-    """Return a question with its answer, and advice below it."""
-    mark = "NO " if finding.advice else "yes"
-    return f"{mark}  {finding.question}: {finding.answer}\n     {finding.advice}".rstrip()
+    marked = (
+        f"{'NO ' if f.advice else 'yes'}  {f.question}: {f.answer}\n     {f.advice}".rstrip()
+        for f in findings
+    )
+    show(data, *printed, *marked, "solved" if solved else "not solved yet", good=solved)
 
 
 def _written(folder: Path) -> Iterator[Path]:
     """Write the exercises that do not exist yet; yield the paths of all."""
-    with errors.raising(errors.ProgramError, f"cannot write exercises to {folder}", OSError):
+    with writing(f"exercises to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         for source in sorted(data_directory("examples/course").glob("*.py")):
             path = folder / source.name
@@ -141,7 +136,7 @@ def lesson(
         results = {n: run_lesson(chosen, n, stages, budget) for n in sizes}
     parts: list[Table | str] = []
     for n, rows in results.items():
-        parts += _scripts(rows) if script else []
+        parts += map(_script, rows) if script else []
         title = f"{name} on {target}, {n} {chosen.meaning}: {where(target)}"
         parts.append(lesson_table(rows, title))
     records = [{"size": n, **asdict(row)} for n, rows in results.items() for row in rows]
@@ -150,6 +145,5 @@ def lesson(
         lesson_plot(chosen, results, plot)
 
 
-def _scripts(rows: list[LessonRow]) -> list[str]:
-    """Return the TIR of the stages of a lesson."""
-    return [f"# ==== {row.stage}: {row.explanation}\n{row.script}\n" for row in rows]
+def _script(row: LessonRow) -> str:
+    return f"# ==== {row.stage}: {row.explanation}\n{row.script}\n"

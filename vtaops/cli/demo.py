@@ -13,14 +13,7 @@ from typer import Option
 
 from vtaops.base.data import data_directory
 from vtaops.cli.chat import chat as write_story
-from vtaops.cli.options import (
-    Config,
-    Force,
-    claim,
-    step,
-    to_write,
-    write_arrays,
-)
+from vtaops.cli.options import Config, Force, claim, step, to_write, write_arrays
 from vtaops.machine.config import NETWORK_CONFIG
 from vtaops.report.files import write_bytes
 
@@ -48,26 +41,24 @@ def demo(
         write_story(teller, "Once upon a time", config=config, tokens=100, no_prove=True)
         return
     from vtaops.cli import app
-    from vtaops.network.compile import target_of
     from vtaops.quantization.pictures import Preparation
 
     carried = data_directory("examples/glyphs")
     with np.load(carried / "samples.npz") as file:
         samples = dict(file)
     calibration, images = (Preparation().apply(samples[name]) for name in ("calibration", "images"))
-    names = "glyphs.onnx", "calibration.npz", "image.npy", "images.npz", "glyphs.q.onnx"
-    network, inputs, image, labelled, quantized = (output / name for name in names)
-    compiled, page = output / "glyphs.vtam", output / "glyphs.html"
-    claim(output, (*names, compiled.name, page.name), force)
+    made = "glyphs.q.onnx", "glyphs.vtam", "glyphs.html"
+    names = "glyphs.onnx", "calibration.npz", "image.npy", "images.npz", *made
+    network, inputs, image, labelled, quantized, compiled, page = map(output.joinpath, names)
+    claim(output, names, force)
     write_bytes(network, (carried / "glyphs.onnx").read_bytes())
     write_arrays(inputs, np.savez_compressed, image=calibration)
     write_arrays(image, np.save, images[:1])
     write_arrays(labelled, np.savez_compressed, image=images, labels=samples["labels"])
 
-    scales = "free" if target_of(config, None).scales else "pow2"
     other = [] if config == NETWORK_CONFIG else ["--config", config]
     for words in (
-        ("quantize", network, "--calibration", inputs, "-o", quantized, "--scales", scales),
+        ("quantize", network, "--calibration", inputs, "-o", quantized, *other),
         ("compile", quantized, "-o", compiled, *other),
         ("run", compiled, "--input", image),
         ("evaluate", compiled, "--data", labelled, "--against", network),

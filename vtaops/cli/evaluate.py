@@ -15,8 +15,17 @@ from typer import Option
 from vtaops.base.errors import ArgumentError, raising
 from vtaops.base.files import read_file
 from vtaops.base.shapes import Array
-from vtaops.cli import options
 from vtaops.cli.networks import compiled_model, rounded
+from vtaops.cli.options import (
+    ConfigOrOwn,
+    Mean,
+    ModelFile,
+    Std,
+    progress_bar,
+    read_preparation,
+    show,
+    to_write,
+)
 from vtaops.cli.pages import render
 from vtaops.report.files import write_text
 from vtaops.runtime.arguments import as_tuple
@@ -30,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    model: options.ModelFile,
+    model: ModelFile,
     *,
     data: Annotated[
         Path,
@@ -45,17 +54,19 @@ def evaluate(
         Option(help="The float model, .onnx or .tflite, with the same inputs and outputs."),
     ] = None,
     output: Annotated[
-        Path | None,
-        options.to_write("Page with the worst ten samples side by side: .html.", ".html"),
+        Path | None, to_write("Page with the worst ten samples side by side: .html.", ".html")
     ] = None,
-    config: options.ConfigOrOwn = None,
-    mean: options.Mean = None,
-    std: options.Std = None,
+    config: ConfigOrOwn = None,
+    mean: Mean = None,
+    std: Std = None,
     alphabet: Annotated[
         Path | None,
         Option(help="Text file with the characters of classes 1, 2 ..., one a line: text is read."),
     ] = None,
-    samples: options.Samples = None,
+    samples: Annotated[
+        int | None,
+        Option(help="Most samples to evaluate, evenly drawn from the data. Default: all.", min=1),
+    ] = None,
 ) -> None:
     """Tell how often a quantised model is right, and how often it agrees with the float model.
 
@@ -68,21 +79,37 @@ def evaluate(
 
     network = compiled_model(model, config, prove=False)
     shapes = {tensor.name: tensor.shape for tensor in network.graph.inputs}
-    dataset = load_dataset(data, shapes, options.read_preparation(mean, std))
+    dataset = load_dataset(data, shapes, read_preparation(mean, std))
     dataset = dataset.drawn(samples or len(dataset.cases))
     with raising(ArgumentError, f"cannot read {alphabet}", OSError, UnicodeDecodeError):
         letters = None if alphabet is None else read_file(alphabet).decode().splitlines()
-    with options.progress_bar(f"evaluate {model.name}"):
-        task = task_of(network, dataset, data, letters)
-        evaluation = evaluated(network, dataset, task, against)
+    with progress_bar(f"evaluate {model.name}"):
+        evaluation = evaluated(network, dataset, data, against, letters)
     if output is not None:
         write_text(output, render("worst.html", name=model.name, evaluation=evaluation))
-    options.show(evaluation.as_dict(), str(evaluation))
+    show(evaluation.as_dict(), str(evaluation))
 
 
-def task_of(
-    model: Model, data: Dataset, source: Path, alphabet: Sequence[str] | None = None
-) -> Task:
+def evaluated(
+    model: Model,
+    data: Dataset,
+    source: Path,
+    against: Path | None,
+    alphabet: Sequence[str] | None = None,
+) -> Accuracy:
+    """Return how a model answers to the data of a file, beside the float model."""
+    from vtaops.quantization.evaluation import evaluate
+
+    exact = None
+    if against is not None:
+        shapes = {tensor.name: tensor.shape for tensor in model.graph.inputs}
+        exact = _runs(
+            compiled_model(against, None, host=True, shapes=shapes, prove=False, check=False)
+        )
+    return evaluate(_runs(model), exact, data, _task(model, data, source, alphabet))
+
+
+def _task(model: Model, data: Dataset, source: Path, alphabet: Sequence[str] | None) -> Task:
     """Return what the outputs of a model mean, as its data tell."""
     from vtaops.quantization.evaluation import Boxes, Classes, Text
 
@@ -97,26 +124,13 @@ def task_of(
     return Boxes((across[1], across[0]))
 
 
-def evaluated(model: Model, data: Dataset, task: Task, against: Path | None) -> Accuracy:
-    """Return how a model answers to data, beside the float model."""
-    from vtaops.quantization.evaluation import evaluate
-
-    exact = None
-    if against is not None:
-        shapes = {tensor.name: tensor.shape for tensor in model.graph.inputs}
-        exact = _runs(
-            compiled_model(against, None, host=True, shapes=shapes, prove=False, check=False)
-        )
-    return evaluate(_runs(model), exact, data, task)
-
-
 def _runs(model: Model) -> Runs:
     """Return a function that runs a model, quantised or float, on real numbers."""
     inputs, outputs = model.graph.inputs, model.graph.outputs
 
     def run(sample: Sample) -> Sequence[Array]:
         made = model.run({tensor.name: rounded(tensor, sample[tensor.name]) for tensor in inputs})
-        return [_real(*pair) for pair in zip(outputs, as_tuple(made), strict=True)]
+        return [*map(_real, outputs, as_tuple(made))]
 
     return run
 

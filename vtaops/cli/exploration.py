@@ -9,21 +9,16 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
 from vtaops.base.cache import cache_directory
 from vtaops.base.errors import ConfigError, StoreError, raising
-from vtaops.cli import options
-from vtaops.cli.options import progress_bar, say, show
+from vtaops.base.progress import report_progress
+from vtaops.cli.options import Configs, progress_bar, say, show, to_write
 from vtaops.machine.config import NETWORK_CONFIG, HardwareConfig
-from vtaops.report.files import (
-    TABLE_SUFFIXES,
-    table_bytes,
-    write_bytes,
-    write_text,
-)
+from vtaops.report.files import csv_text, write_text
 
 if TYPE_CHECKING:
     from vtaops.explore import Design, Network, Point
@@ -39,7 +34,7 @@ def sweep(
         ),
     ] = None,
     model: Annotated[str, Option(help="A model file instead, as for vtaops run.")] = "",
-    config: options.Configs = None,
+    config: Configs = None,
     vary: Annotated[
         list[str] | None,
         Option(
@@ -64,17 +59,12 @@ def sweep(
         Path | None, Option(help="Where results are stored; the cache by default.")
     ] = None,
     jobs: Annotated[
-        int,
-        Option("--jobs", "-j", help="Number of processes; 0: one per core.", min=0, max=1024),
+        int, Option("--jobs", "-j", help="Number of processes; 0: one per core.", min=0, max=1024)
     ] = 0,
     dask: Annotated[str, Option(help="Address of a Dask scheduler that computes instead.")] = "",
     output: Annotated[
         list[Path] | None,
-        options.to_write(
-            "Interactive page (.html), or table (.csv, .json); repeatable.",
-            ".html",
-            *TABLE_SUFFIXES,
-        ),
+        to_write("Interactive page (.html), or table (.csv); repeatable.", ".html", ".csv"),
     ] = None,
 ) -> None:
     """Find the performance of many designs on a network, and the Pareto-optimal ones.
@@ -88,27 +78,31 @@ def sweep(
     from vtaops.explore import Engine, ResultStore, front
     from vtaops.explore import sweep as evaluated
     from vtaops.explore.front import check_objectives
-    from vtaops.report import exploration_table
+    from vtaops.report import exploration_page, exploration_table
 
     objectives = objective or ["cycles", "sram", "multipliers"]
     check_objectives(objectives)
     network = _network(model, layer)
     usual = NETWORK_CONFIG if model else "pynq"
-    designs = _designs(config or [usual], vary or [])
-    fitting = _fitting(designs, part) if part else designs
+    designs = _designs(config or [usual], vary)
+    if part:
+        designs = _fitting(designs, part)
     with (
         ResultStore(_store_path(store)) as kept,
-        progress_bar("sweep") as bar,
-        Engine(kept, _executor(jobs, dask), bar.tell) as engine,
+        progress_bar("sweep"),
+        Engine(kept, _executor(jobs, dask), report_progress) as engine,
     ):
-        points = evaluated(fitting, network, engine, timed=not estimate)
+        points = evaluated(designs, network, engine, timed=not estimate)
     _tell_failures(points)
     best = front(points, objectives)
     rows = [{**point.as_dict(), "front": point in best} for point in points]
     title = f"{network.name}: {len(points)} designs{', estimated' * estimate}"
     show(rows, exploration_table(rows, title))
+    layers = [point.layer_rows for point in points]
     for path in output or []:
-        _write(path, rows, points, title)
+        as_page = path.suffix.lower() == ".html"
+        write_text(path, exploration_page(rows, title, layers) if as_page else csv_text(rows))
+        say(f"written to {path}", err=True)
 
 
 # ------------------------------------------------------------------------------ details
@@ -121,11 +115,32 @@ def _store_path(path: Path | None) -> Path:
     return file
 
 
-def _designs(configs: Sequence[str], vary: Sequence[str]) -> list[Design]:
+def _network(model: str, layers: list[str] | None) -> Network:
+    from vtaops.explore import Network
+
+    return Network.model(model) if model else Network.named(layers or ["resnet18"])
+
+
+def _executor(jobs: int, dask: str) -> Executor | None:
+    """Return the worker processes; None to compute in this one."""
+    from vtaops.explore import dask_executor, process_pool
+
+    if dask:
+        return dask_executor(dask)
+    return process_pool(jobs or None) if jobs != 1 else None
+
+
+def _tell_failures(points: Sequence[Point]) -> None:
+    for point in points:
+        for name, reason in point.failures.items():
+            say(f"{point.design.name} cannot run {name}: {reason}", err=True)
+
+
+def _designs(configs: Sequence[str], vary: Sequence[str] | None) -> list[Design]:
     """Return all valid designs."""
     from vtaops.explore import Design, Space
 
-    axes, chosen = dict(map(_axis, vary)), dict[Design, None]()
+    axes, chosen = dict(map(_axis, vary or ())), dict[Design, None]()
     for name in configs:
         designs, refused = Space(Design(HardwareConfig.load(name)), axes).designs()
         chosen |= dict.fromkeys(designs)
@@ -134,12 +149,6 @@ def _designs(configs: Sequence[str], vary: Sequence[str]) -> list[Design]:
     if not chosen:
         raise ConfigError("none of these designs is valid")
     return list(chosen)
-
-
-def _network(model: str, layers: list[str] | None) -> Network:
-    from vtaops.explore import Network
-
-    return Network.model(model) if model else Network.named(layers or ["resnet18"])
 
 
 _AXIS_TYPES: dict[str, Callable[[str], int | float | str]] = {
@@ -177,29 +186,3 @@ def _fitting(designs: Sequence[Design], part: str) -> list[Design]:
     if not fitting:
         raise ConfigError(f"none of these designs fits the {part}")
     return fitting
-
-
-def _tell_failures(points: Sequence[Point]) -> None:
-    for point in points:
-        for name, reason in point.failures.items():
-            say(f"{point.design.name} cannot run {name}: {reason}", err=True)
-
-
-def _write(path: Path, rows: list[dict[str, Any]], points: Sequence[Point], title: str) -> None:
-    from vtaops.report import exploration_page
-
-    suffix = path.suffix.lower()
-    if suffix in TABLE_SUFFIXES:
-        write_bytes(path, table_bytes(rows, suffix))
-    else:
-        write_text(path, exploration_page(rows, title, [point.layer_rows for point in points]))
-    say(f"written to {path}", err=True)
-
-
-def _executor(jobs: int, dask: str) -> Executor | None:
-    """Return the worker processes; None to compute in this one."""
-    from vtaops.explore import dask_executor, process_pool
-
-    if dask:
-        return dask_executor(dask)
-    return process_pool(jobs or None) if jobs != 1 else None

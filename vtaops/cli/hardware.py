@@ -5,7 +5,7 @@ Contains only argument parsing and printing; see `vtaops.cli`.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Annotated
 
@@ -13,8 +13,7 @@ from typer import Option
 
 from vtaops.base.cache import cache_directory
 from vtaops.base.errors import DeviceError
-from vtaops.cli import options
-from vtaops.cli.options import Commands, progress_bar, say, show
+from vtaops.cli.options import Command, Commands, Config, Force, progress_bar, say, show, to_write
 from vtaops.machine.config import HardwareConfig
 from vtaops.report.style import list_table
 
@@ -22,7 +21,7 @@ hardware_app = Commands(name="hardware", help="The RTL of a configuration, and i
 
 
 @hardware_app.command("isa")
-def isa(config: options.Config = "pynq") -> None:
+def isa(config: Config = "pynq") -> None:
     """Print the bits of every instruction as Markdown.
 
     Example: vtaops hardware isa --config tiny
@@ -44,14 +43,8 @@ def layout_table(config: HardwareConfig) -> str:
     lines: list[str] = []
     for cls, slots in Encoding.of(config).slots.items():
         summary = (cls.__doc__ or "").strip().splitlines()[0]
-        lines += [
-            f"### {cls.__name__}",
-            "",
-            summary,
-            "",
-            "| bits | field | meaning |",
-            "|---|---|---|",
-        ]
+        lines.append(f"### {cls.__name__}\n\n{summary}\n")
+        lines += "| bits | field | meaning |", "|---|---|---|"
         if issubclass(cls, Instruction):
             lines.append(f"| 0..{OPCODE_BITS - 1} | opcode | {int(cls.opcode)} |")
         for slot in slots:
@@ -60,8 +53,8 @@ def layout_table(config: HardwareConfig) -> str:
     return "\n".join(lines)
 
 
-@hardware_app.command("build", cls=options.Command)
-def build(config: options.Config = "pynq") -> None:
+@hardware_app.command("build", cls=Command)
+def build(config: Config = "pynq") -> None:
     """Build the model of the RTL for a configuration, as the first use of tsim does.
 
     Example: vtaops hardware build --config tiny
@@ -78,9 +71,7 @@ def build(config: options.Config = "pynq") -> None:
 
 
 @hardware_app.command("synth")
-def synth(
-    config: options.Config = "pynq",
-) -> None:
+def synth(config: Config = "pynq") -> None:
     """Estimate the FPGA resources of the RTL with Yosys; takes some minutes.
 
     Example: vtaops hardware synth --config pynq
@@ -99,17 +90,17 @@ def synth(
     rows = {**blocks, "all": sum(blocks.values(), FpgaResources()), "capacity": capacity}
     data = {"part": part, "resources": {name: asdict(row) for name, row in rows.items()}}
     title = f"{hardware.bitstream_id} on {part} (Yosys, estimates)"
-    columns = {"block": "", "LUT": ",", "FF": ",", "BRAM36": "g", "DSP": ","}
-    cells = [(name, row.lut, row.ff, row.bram, row.dsp) for name, row in rows.items()]
+    columns = {"block": "", "LUT": ",", "FF": ",", "BRAM36": "g", "DSP": ",", "URAM": ","}
+    cells = ((name, *astuple(row)) for name, row in rows.items())
     show(data, list_table(title, columns, cells))
 
 
-@hardware_app.command("write", cls=options.Command)
+@hardware_app.command("write", cls=Command)
 def write(
-    config: options.Config = "pynq",
+    config: Config = "pynq",
     *,
-    output: Annotated[Path, options.to_write("Folder to write.")] = Path("vta"),
-    force: options.Force = False,
+    output: Annotated[Path, to_write("Folder to write.")] = Path("vta"),
+    force: Force = False,
     clock_mhz: Annotated[int, Option(help="Frequency of the logic.")] = 100,
 ) -> None:
     """Write the RTL, its generated package and a Vivado script that builds a bitstream.

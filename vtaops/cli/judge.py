@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-import typer
 from typer import Argument, Option
 
 from vtaops.base.progress import tracked
@@ -65,8 +64,7 @@ def judge(
         verdict = Judge(kernel)(read_answer(answer), rtl=rtl)
     if save is not None:
         write_arrays(save, np.savez_compressed, **verdict.counterexample)
-    show(verdict.as_dict(), str(verdict))
-    raise typer.Exit(not verdict.accepted)
+    show(verdict.as_dict(), str(verdict), good=verdict.accepted)
 
 
 def _show_tasks(names: list[str]) -> None:

@@ -15,13 +15,7 @@ from typer import Argument
 
 from vtaops.base.errors import ArgumentError, ModelError
 from vtaops.base.files import read_file
-from vtaops.cli.options import (
-    Force,
-    progress_bar,
-    say,
-    show,
-    to_write,
-)
+from vtaops.cli.options import Force, progress_bar, say, show, to_write
 from vtaops.machine.config import HardwareConfig
 from vtaops.report.style import list_table
 
@@ -88,9 +82,7 @@ MLPERF_TINY = (
 Kind = Literal["configs", "layers", "models", "devices", "bitstreams"]
 
 
-def list_(
-    kind: Annotated[Kind, Argument(help="What to list.")],
-) -> None:
+def list_(kind: Annotated[Kind, Argument(help="What to list.")]) -> None:
     """List configurations, named layers, published models, devices or bitstreams.
 
     Example: vtaops list layers
@@ -134,9 +126,8 @@ def _layers() -> Listing:
 
 
 def _models() -> Listing:
-    rows = [{"collection": "mlperf-tiny", "file": m.name, "task": m.task} for m in MLPERF_TINY]
-    data = [{"collection": "mlperf-tiny", **vars(model)} for model in MLPERF_TINY]
-    return "Published models (see: vtaops fetch)", rows, data
+    rows = [{"file": model.name, "task": model.task} for model in MLPERF_TINY]
+    return "Published models (vtaops fetch mlperf-tiny)", rows, [*map(vars, MLPERF_TINY)]
 
 
 def _devices() -> Listing:
@@ -152,21 +143,19 @@ def _devices() -> Listing:
 def _bitstreams() -> Listing:
     from vtaops.board.catalogue import Catalogue
 
-    catalogue = Catalogue()
-    rows, data = [], []
-    for e in catalogue.entries.values():
-        here = catalogue.path(e).is_file()
-        rows.append(
-            {
-                "id": e.id,
-                "board": e.board,
-                "registers": e.register_map.value,
-                "sha256": e.sha256[:12],
-                "in cache": "yes" if here else "no (fetch it)" if e.url else "no (build it)",
-            }
-        )
-        data.append({**asdict(e), "in_cache": here})
-    return "Bitstreams", rows, data
+    cache = Catalogue()
+    known = {entry: cache.path(entry).is_file() for entry in cache.entries.values()}
+    rows = [
+        {
+            "id": e.id,
+            "board": e.board,
+            "registers": e.register_map.value,
+            "sha256": e.sha256[:12],
+            "in cache": "yes" if here else "no (fetch it)" if e.url else "no (build it)",
+        }
+        for e, here in known.items()
+    ]
+    return "Bitstreams", rows, [{**asdict(e), "in_cache": here} for e, here in known.items()]
 
 
 LISTS: dict[str, Callable[[], Listing]] = {
@@ -218,20 +207,19 @@ def fetch(
 def _fetch_models(folder: Path, force: bool) -> None:
     from vtaops.board.download import download
 
-    paths = {model: folder / model.name for model in MLPERF_TINY}
-    missing = {m: path for m, path in paths.items() if not _is_right(path, m.sha256)}
-    for path in missing.values():
-        if path.exists() and not force:
-            raise ModelError(f"{path} is another file of that name; --force replaces it")
-    for model, path in paths.items():
-        if model in missing:
+    missing = [model for model in MLPERF_TINY if not _is_there(folder / model.name, model.sha256)]
+    for model in missing:
+        if (folder / model.name).exists() and not force:
+            raise ModelError(f"{folder / model.name} is another file; --force replaces it")
+    with progress_bar():
+        for model in missing:
             url = MLPERF_URL + model.path
-            with progress_bar():
-                download(url, path, sha256=model.sha256, max_bytes=MAX_BYTES)
-        say(f"{path}: {model.task}")
+            download(url, folder / model.name, sha256=model.sha256, max_bytes=MAX_BYTES)
+    for model in MLPERF_TINY:
+        say(f"{folder / model.name}: {model.task}")
 
 
-def _is_right(path: Path, sha256: str) -> bool:
+def _is_there(path: Path, sha256: str) -> bool:
     try:
         return hashlib.sha256(read_file(path, MAX_BYTES)).hexdigest() == sha256
     except OSError:  # missing, a pipe, or too large to be correct

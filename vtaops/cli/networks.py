@@ -11,14 +11,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-import typer
 from typer import Argument, Option
 
 from vtaops.base.errors import ModelError, UnsupportedError
-from vtaops.base.files import exists
 from vtaops.base.shapes import Array
-from vtaops.cli import options
-from vtaops.cli.options import say
+from vtaops.cli.options import (
+    ConfigOrOwn,
+    Configs,
+    Device,
+    Force,
+    Mean,
+    ModelFile,
+    Shapes,
+    Std,
+    complete_layers,
+    progress_bar,
+    read_fixed,
+    read_npy,
+    read_preparation,
+    read_shapes,
+    read_state,
+    say,
+    show,
+    to_write,
+    write_arrays,
+)
 from vtaops.cli.reports import report_app
 from vtaops.cli.run import read_workload, run_app
 from vtaops.machine.config import NETWORK_CONFIG, HardwareConfig
@@ -27,25 +44,18 @@ from vtaops.report.files import write_bytes
 from vtaops.report.style import list_table
 
 if TYPE_CHECKING:
-    from vtaops.graph import Tensor
+    from vtaops.graph import Graph, Tensor
     from vtaops.model import Model
     from vtaops.network.plan import Plan
     from vtaops.quantization.pictures import Preparation
     from vtaops.quantization.samples import Sample
 
 
-Shapes = Mapping[str, Sequence[int]]
-"""Shapes of inputs by name."""
-
-
 def compile(
-    model: options.ModelFile,
+    model: ModelFile,
     *,
-    output: Annotated[
-        Path,
-        options.to_write("The compiled network: .vtam.", ".vtam"),
-    ],
-    config: options.ConfigOrOwn = None,
+    output: Annotated[Path, to_write("The compiled network: .vtam.", ".vtam")],
+    config: ConfigOrOwn = None,
     host: Annotated[
         bool,
         Option(
@@ -74,7 +84,7 @@ def compile(
             "--pin-weights", help="Weights that fit stay on the chip: later runs do not load them."
         ),
     ] = False,
-    shapes: options.Shapes = None,
+    shapes: Shapes = None,
     state: Annotated[
         list[str] | None,
         Option(
@@ -98,15 +108,13 @@ def compile(
         prove=not no_prove,
         check=not no_check,
         pin_weights=pin_weights,
-        shapes=options.read_shapes(shapes),
-        state=options.read_state(state),
+        shapes=read_shapes(shapes),
+        state=read_state(state),
     )
     compiled.save(output)
-    report = compiled.report()
-    size = output.stat().st_size
-    written = {"file": str(output), "bytes": size}
-    text = f"written to {output}, {size:,} bytes"
-    options.show(report.as_dict() | written, summary(report), text)
+    report, size = compiled.report(), output.stat().st_size
+    data = report.as_dict() | {"file": str(output), "bytes": size}
+    show(data, summary(report), f"written to {output}, {size:,} bytes")
 
 
 def prove(
@@ -115,11 +123,11 @@ def prove(
         Argument(
             help="A program (.vta), a compiled network (.vtam), a network to compile (.onnx, "
             ".tflite), or an operator as for vtaops run op.",
-            autocompletion=options.complete_layers,
+            autocompletion=complete_layers,
         ),
     ],
     *,
-    config: options.ConfigOrOwn = None,
+    config: ConfigOrOwn = None,
 ) -> None:
     """Prove that a program or a network computes what it declares, for every input.
 
@@ -138,21 +146,17 @@ def prove(
         declared = compiled_model(path, config)
     else:
         declared = compile(read_workload(subject).op, config or "pynq")
-    with options.progress_bar(f"prove {subject}"):
+    with progress_bar(f"prove {subject}"):
         proof = prove(declared)
-    options.show({"name": subject, **asdict(proof)}, f"{subject}\n{proof}")
-    raise typer.Exit(bool(proof.unproven))
+    show({"name": subject, **asdict(proof)}, f"{subject}\n{proof}", good=not proof.unproven)
 
 
 def export(
-    model: options.ModelFile,
+    model: ModelFile,
     *,
-    output: Annotated[
-        Path,
-        options.to_write("Folder for the blob, the runtime, main.c and a Makefile."),
-    ],
-    force: options.Force = False,
-    config: options.ConfigOrOwn = None,
+    output: Annotated[Path, to_write("Folder for the blob, the runtime, main.c and a Makefile.")],
+    force: Force = False,
+    config: ConfigOrOwn = None,
 ) -> None:
     """Write a network as C99, which needs neither Python nor an operating system.
 
@@ -160,7 +164,7 @@ def export(
     """
     bundle = compiled_model(model, config).export_c(output, force=force)
     figures = {**vars(bundle), "folder": str(bundle.folder)}
-    options.show(
+    show(
         figures,
         f"written to {output}: {bundle.blob_nbytes:,} bytes of constants, "
         f"{bundle.launches} launches of VTA",
@@ -170,12 +174,7 @@ def export(
     )
 
 
-def plan(
-    model: options.ModelFile,
-    *,
-    config: options.ConfigOrOwn = None,
-    shapes: options.Shapes = None,
-) -> None:
+def plan(model: ModelFile, *, config: ConfigOrOwn = None, shapes: Shapes = None) -> None:
     """Show which operators of a network would run where, and why, without compiling it.
 
     Example: vtaops plan network.q.onnx --config ultra96
@@ -189,40 +188,32 @@ def plan(
         graph = compiled.graph
     else:
         name = config or NETWORK_CONFIG
-        found = planned(model, name, options.read_shapes(shapes))
+        found = planned(model, name, read_shapes(shapes))
         rows, graph, launches = found.rows, found.graph, len(found.lowered)
     on_vta = sum(row.where == "vta" for row in rows)
-    facts = [
+    show(
+        [*map(vars, rows)],
+        plan_table(rows, f"{model.name} on {name}"),
         f"{on_vta} of {len(rows)} operators on VTA, launches of it: {launches}",
         str(placement(graph, rows)),
-    ]
-    table = plan_table(rows, f"{model.name} on {name}")
-    options.show([vars(row) for row in rows], table, *facts)
+    )
 
 
-def planned(path: Path, config: str, shapes: Shapes | None = None) -> Plan:
+def planned(path: Path, config: str, shapes: Mapping[str, Sequence[int]] | None) -> Plan:
     """Return the plan of a model file."""
-    with options.progress_bar(f"plan {path.name}"):
+    with progress_bar(f"plan {path.name}"):
         from vtaops.network import plan_model
 
-        return plan_model(_source(path), config, shapes=shapes)
+        return plan_model(path, config, shapes=shapes)
 
 
 @report_app.command("profile")
 def profile(
-    model: options.ModelFile,
+    model: ModelFile,
     *,
-    config: Annotated[
-        list[str] | None,
-        Option(
-            help=f"{options.CONFIG_HELP} Default: pynq_ext, or that of a .vtam file; several, one "
-            "below the other.",
-            autocompletion=options.complete_configs,
-        ),
-    ] = None,
+    config: Configs = None,
     output: Annotated[
-        Path | None,
-        options.to_write("A page with the timeline of the network: .html.", ".html"),
+        Path | None, to_write("A page with the timeline of the network: .html.", ".html")
     ] = None,
 ) -> None:
     """Show the cycles and bytes of a network, layer by layer.
@@ -233,13 +224,11 @@ def profile(
     from vtaops.report import write_text
     from vtaops.report.network_pictures import network_page
 
-    names: Sequence[str | None] = config or [None]
-    models = [compiled_model(model, name) for name in names]
+    models = [compiled_model(model, name) for name in config or [""]]
     reports = [each.report() for each in models]
-    views = tables.network_table, tables.summary
-    parts = [view(each) for each in reports for view in views]
+    parts = [view(r) for r in reports for view in (tables.network_table, tables.summary)]
     data = [each.as_dict() for each in reports]
-    options.show(data if len(data) > 1 else data[0], *parts)
+    show(data if len(data) > 1 else data[0], *parts)
     if output is not None:
         write_text(output, network_page(*models))
         say(f"written to {output}", err=True)
@@ -247,7 +236,7 @@ def profile(
 
 @run_app.command("model")
 def run_model(
-    model: options.ModelFile,
+    model: ModelFile,
     *,
     inputs: Annotated[
         list[Path] | None,
@@ -257,14 +246,11 @@ def run_model(
             "an array for each name of an input, as for `vtaops quantize`. Each sample is run.",
         ),
     ] = None,
-    mean: options.Mean = None,
-    std: options.Std = None,
-    config: options.ConfigOrOwn = None,
-    device: options.Device = "fsim",
-    output: Annotated[
-        Path | None,
-        options.to_write("The results: .npz.", ".npz"),
-    ] = None,
+    mean: Mean = None,
+    std: Std = None,
+    config: ConfigOrOwn = None,
+    device: Device = "fsim",
+    output: Annotated[Path | None, to_write("The results: .npz.", ".npz")] = None,
     check: Annotated[
         bool, Option("--check", help="Compare with the integer reference, bit for bit.")
     ] = False,
@@ -280,44 +266,46 @@ def run_model(
     Example: vtaops run network.vtam --input images.npz -o scores.npz
     """
     from vtaops.runtime import NETWORK_TIMEOUT
+    from vtaops.runtime.arguments import as_tuple
     from vtaops.session import Session
 
-    preparation = options.read_preparation(mean, std)
+    preparation = read_preparation(mean, std)
     compiled = compiled_model(model, config)
     samples = _samples(inputs or [], preparation, compiled.graph.arguments)
     with (
         Session(device, compiled.config, timeout=NETWORK_TIMEOUT) as session,
-        options.progress_bar(f"run {model.name}"),
+        progress_bar(f"run {model.name}"),
     ):
-        results = [_named(compiled, compiled.run(one, session=session)) for one in samples]
+        results = [as_tuple(compiled.run(one, session=session)) for one in samples]
         counters = session.stats.as_dict()
-    equal = _equals_reference(compiled, samples, results) if check else None
-    _show_results(results, counters, equal, output)
-    if equal is False:
-        raise typer.Exit(1)
+    equal = _equals_reference(compiled.graph, samples, results) if check else None
+    _show_results(compiled.graph, results, counters, equal, output)
 
 
 def _show_results(
-    results: list[Sample],
+    graph: Graph,
+    results: list[tuple[Array, ...]],
     counters: dict[str, int],
     equal: bool | None,
     output: Path | None,
 ) -> None:
     """Write and print the outputs, and whether they equal the reference, if asked."""
-    arrays = {n: np.concatenate([np.atleast_1d(r[n]) for r in results]) for n in results[0]}
+    names = [tensor.name for tensor in graph.results]
+    joined = (np.concatenate([*map(np.atleast_1d, each)]) for each in zip(*results, strict=True))
+    arrays = dict(zip(names, joined, strict=True))
     if output is not None:
-        named = {name.replace("/", "_"): a for name, a in arrays.items()}
-        options.write_arrays(output, np.savez, **named)
+        write_arrays(output, np.savez, **{n.replace("/", "_"): a for n, a in arrays.items()})
     lines = [
-        f"{name} {a.dtype}{list(a.shape)}: {top(a)}" for one in results for name, a in one.items()
+        f"{name} {a.dtype}{list(a.shape)}: {top(a)}"
+        for one in results
+        for name, a in zip(names, one, strict=True)
     ]
     outputs = {name: a.tolist() for name, a in arrays.items()}
     data: dict[str, Any] = {"outputs": outputs, "counters": counters}
     if equal is not None:
         data["equals_reference"] = equal
-        differ = "equal to" if equal else "the results DIFFER FROM"
-        lines.append(f"{differ} the reference")
-    options.show(data, *lines)
+        lines.append(f"{'equal to' if equal else 'the results DIFFER FROM'} the reference")
+    show(data, *lines, good=equal is not False)
 
 
 def quantize(
@@ -331,10 +319,7 @@ def quantize(
             "are scaled to the size of the input."
         ),
     ],
-    output: Annotated[
-        Path,
-        options.to_write("The QDQ model: .onnx.", ".onnx"),
-    ],
+    output: Annotated[Path, to_write("The QDQ model: .onnx.", ".onnx")],
     config: Annotated[
         str | None,
         Option(
@@ -353,8 +338,8 @@ def quantize(
         int,
         Option(help="8, or 4 for products on hardware with nibbles; their rounding is learned."),
     ] = 8,
-    mean: options.Mean = None,
-    std: options.Std = None,
+    mean: Mean = None,
+    std: Std = None,
     float_nodes: Annotated[
         list[str] | None,
         Option(
@@ -387,8 +372,8 @@ def quantize(
     """
     from vtaops.quantization import run_quantization
 
-    preparation = options.read_preparation(mean, std)
-    with options.progress_bar(f"quantise {model.name}"):
+    preparation = read_preparation(mean, std)
+    with progress_bar(f"quantise {model.name}"):
         done = run_quantization(
             model,
             calibration,
@@ -396,34 +381,25 @@ def quantize(
             scales=scales,
             preparation=preparation,
             float_nodes=float_nodes or None,
-            fixed=options.read_fixed(fix),
+            fixed=read_fixed(fix),
             weight_bits=weight_bits,
         )
         quality = done.quality()
         costly = done.costs() if worst else []
     write_bytes(output, done.model.SerializeToString())
-    tables = []
     data = quality.as_dict() | {
         "file": str(output),
         "samples": len(done.samples),
         "equalized": done.equalized,
         "recipe": str(done.recipe),
+        "worst": [asdict(cost) for cost in costly],
     }
-    if worst:
-        columns = {
-            "tensor": "",
-            "operator": "",
-            "costs dB": ".1f",
-            "steps": ".0f",
-            "would help": "",
-        }
-        title = "Tensors whose rounding costs the outputs most"
-        tables.append(list_table(title, columns, map(astuple, costly)))
-        data["worst"] = [asdict(cost) for cost in costly]
-    facts = [f"{done.equalized} tensors equalised"] if done.equalized else []
-    facts.append(f"{output}: QDQ model, {len(done.samples)} samples of calibration; {done.recipe}")
-    facts += [f"WARNING: {warning}; see --worst" for warning in quality.warnings]
-    options.show(data, *tables, *facts, str(quality))
+    columns = {"tensor": "", "operator": "", "costs dB": ".1f", "steps": ".0f", "would help": ""}
+    title = "Tensors whose rounding costs the outputs most"
+    table = list_table(title, columns, map(astuple, costly))
+    made = f"{output}: QDQ model, {len(done.samples)} samples of calibration; {done.recipe}"
+    warnings = [f"WARNING: {warning}; see --worst" for warning in quality.warnings]
+    show(data, *[table] * worst, made, *warnings, str(quality))
 
 
 # ------------------------------------------------------------------------------ details
@@ -438,11 +414,10 @@ def _samples(
 
     if not paths:
         return [{tensor.name: random_input(tensor) for tensor in tensors}]
-    source = _source(paths[0]) if len(paths) == 1 else _arrays(paths, tensors)
+    source = paths[0] if len(paths) == 1 else _arrays(paths, tensors)
     shapes = {tensor.name: tensor.shape for tensor in tensors}
     dtypes = {tensor.name: np.dtype(tensor.dtype) for tensor in tensors}
-    real = is_picture(paths[0])
-    samples = load_samples(source, shapes, None if real else dtypes, preparation)
+    samples = load_samples(source, shapes, {} if is_picture(paths[0]) else dtypes, preparation)
     return [{t.name: rounded(t, sample[t.name]) for t in tensors} for sample in samples]
 
 
@@ -450,24 +425,18 @@ def _arrays(paths: list[Path], tensors: Sequence[Tensor]) -> Sample:
     """Return an array for each input."""
     if len(paths) != len(tensors):
         raise ModelError(f"{len(paths)} inputs are given; the network takes {len(tensors)}")
-    return {t.name: options.read_npy(path) for t, path in zip(tensors, paths, strict=True)}
+    return {t.name: read_npy(path) for t, path in zip(tensors, paths, strict=True)}
 
 
-def _named(model: Model, outputs: Any) -> Sample:
-    """Return what a run returned, by name."""
-    from vtaops.runtime.arguments import as_tuple
-
-    return {t.name: a for t, a in zip(model.graph.results, as_tuple(outputs), strict=True)}
-
-
-def _equals_reference(model: Model, samples: Sequence[Sample], results: Sequence[Sample]) -> bool:
+def _equals_reference(
+    graph: Graph, samples: Sequence[Sample], results: Sequence[tuple[Array, ...]]
+) -> bool:
     """Return whether the results of runs, one after the other, are those of the executor."""
     from vtaops.graph.executor import evaluate_runs
 
-    inputs = [[sample[t.name] for t in model.graph.arguments] for sample in samples]
-    expected = [_named(model, made) for made in evaluate_runs(model.graph, inputs)]
-    pairs = zip(results, expected, strict=True)
-    return all(np.array_equal(a[name], b[name]) for a, b in pairs for name in b)
+    inputs = [[sample[tensor.name] for tensor in graph.arguments] for sample in samples]
+    pairs = zip(results, evaluate_runs(graph, inputs), strict=True)
+    return all(all(map(np.array_equal, made, wanted)) for made, wanted in pairs)
 
 
 def rounded(tensor: Tensor, array: Array) -> Array:
@@ -492,17 +461,11 @@ def random_input(tensor: Tensor) -> Array:
     return rng.integers(-128, 128, tensor.shape).astype(tensor.dtype)
 
 
-def top(array: Array, count: int = 5) -> str:
+def top(array: Array) -> str:
     """Return the largest values of an array with their positions."""
     flat = array.reshape(-1)
-    order = np.argsort(-flat.astype(np.float64), kind="stable")[:count]
+    order = np.argsort(-flat.astype(np.float64), kind="stable")[:5]
     return ", ".join(f"[{i}] {flat[i]:.4g}" for i in order)
-
-
-def _source(path: Path) -> Path:
-    if not exists(path):
-        raise ModelError(f"file {path} does not exist")
-    return path
 
 
 def compiled_model(path: Path, config: str | None, **settings: Any) -> Model:
@@ -514,11 +477,10 @@ def compiled_model(path: Path, config: str | None, **settings: Any) -> Model:
         If the file was compiled for another configuration than the requested one.
     """
     if path.suffix != ".vtam":
-        source = _source(path)
-        with options.progress_bar(f"compile {path.name}"):
+        with progress_bar(f"compile {path.name}"):
             from vtaops.network import compile_model
 
-            return compile_model(source, config or NETWORK_CONFIG, **settings)
+            return compile_model(path, config or NETWORK_CONFIG, **settings)
     from vtaops.model import load_model
 
     model = load_model(path)

@@ -8,44 +8,26 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.progress import (
-    Progress,
-    TaskID,
-    TextColumn,
-)
+from rich.console import Console
+from rich.progress import Progress, TextColumn
+from rich.segment import Segments
 from rich.table import Table
 from typer import Argument, Option
 from typer.core import TyperCommand, TyperOption
 
-from vtaops.base.errors import (
-    ArgumentError,
-    ModelError,
-    ShapeError,
-    UnsupportedError,
-    VTAError,
-    raising,
-)
-from vtaops.base.files import (
-    is_special,
-    read_array,
-    reason_of,
-    require_folder,
-    require_own,
-    same_file,
-)
+from vtaops.base.errors import ArgumentError, ModelError, ShapeError, UnsupportedError, raising
+from vtaops.base.files import is_special, read_array, require_folder, require_own, same_file
 from vtaops.base.progress import progress_listener
 from vtaops.base.quoting import terminal_text
 from vtaops.base.shapes import Array
 from vtaops.machine.config import HardwareConfig
-from vtaops.report.files import write_bytes
+from vtaops.report.files import write_bytes, writing
 
 if TYPE_CHECKING:
     from vtaops.quantization.pictures import Preparation
@@ -88,7 +70,8 @@ Configs = Annotated[
     list[str] | None,
     Option(
         "--config",
-        help=f"{CONFIG_HELP} Default: pynq; may be repeated.",
+        help=f"{CONFIG_HELP} Default: pynq, for networks pynq_ext or that of a .vtam file; may be "
+        "repeated.",
         autocompletion=complete_configs,
     ),
 ]
@@ -99,17 +82,6 @@ Layers = Annotated[
         help="A named layer (see: vtaops list layers); may be repeated.",
         autocompletion=complete_layers,
     ),
-]
-Layer = Annotated[
-    str,
-    Option(
-        help="A named layer (see: vtaops list layers).",
-        autocompletion=complete_layers,
-    ),
-]
-Tilings = Annotated[
-    list[str] | None,
-    Option("--tiling", help="A tiling: oc=128,ic=16,h=7,w=14, or 'default'; may be repeated."),
 ]
 Device = Annotated[
     str,
@@ -125,9 +97,6 @@ BOARD_HELP = (
 Board = Annotated[str, Argument(help=BOARD_HELP)]
 ModelFile = Annotated[
     Path, Argument(help="A model: .onnx, .tflite, or the output of vtaops compile (.vtam).")
-]
-ProgramFiles = Annotated[
-    list[Path] | None, Argument(help="Program files (see: vtaops run op ... --save).")
 ]
 Shapes = Annotated[
     list[str] | None,
@@ -146,10 +115,6 @@ Std = Annotated[
     ),
 ]
 Seed = Annotated[int, Option(help="Seed of all random numbers.", min=0)]
-Samples = Annotated[
-    int | None,
-    Option(help="Most samples to evaluate, evenly drawn from the data. Default: all.", min=1),
-]
 Force = Annotated[bool, Option("--force", help="Replace files that something else wrote.")]
 
 
@@ -177,9 +142,15 @@ class Report(Command):
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        flag: dict[str, Any] = {"is_flag": True, "help": "Print the report as JSON."}
-        flag |= {"expose_value": False, "callback": _set_json}
-        self.params.append(TyperOption(param_decls=["--json"], **flag))
+        self.params.append(
+            TyperOption(
+                param_decls=["--json"],
+                is_flag=True,
+                help="Print the report as JSON.",
+                expose_value=False,
+                callback=_set_json,
+            )
+        )
 
 
 def _paths(values: Iterable[Any]) -> Iterator[Path]:
@@ -231,7 +202,7 @@ def written(*suffixes: str) -> Callable[..., Any]:
                 raise UnsupportedError(
                     f"cannot write {str(path)!r}; its name must end in {' or '.join(suffixes)}"
                 )
-            with raising(VTAError, f"cannot write {str(path)!r}", OSError, describe=reason_of):
+            with writing(repr(str(path))):
                 require_folder(path)
         return value
 
@@ -251,7 +222,7 @@ def claim(folder: Path, names: Iterable[str], force: bool) -> None:
     VTAError
         If it cannot be created, or has files that the user may want to keep.
     """
-    with raising(VTAError, f"cannot write to the folder {folder}", OSError, describe=reason_of):
+    with writing(f"to the folder {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         if not force:
             require_own(folder, names)
@@ -281,7 +252,7 @@ def read_npy(path: Path) -> Array:
     ShapeError
         If it is no .npy file.
     """
-    with raising(ShapeError, f"cannot read {path} as a .npy array", OSError, ValueError):
+    with raising(ShapeError, f"cannot read {path} as a .npy array", OSError):
         return read_array(path)
 
 
@@ -297,14 +268,10 @@ def read_preparation(mean: str | None, std: str | None) -> Preparation | None:
 
     numbers = {}
     for name, option, text in ("mean", "--mean", mean), ("deviation", "--std", std):
-        if text is None:
-            continue
-        try:
-            numbers[name] = tuple(float(number) for number in text.split(","))
-        except ValueError as error:
-            raise ModelError(
-                f"{option} is {text!r}; it must be a number, or three as 0.485,0.456,0.406"
-            ) from error
+        must = f"{option} is {text!r}; it must be a number, or three as 0.485,0.456,0.406"
+        if text is not None:
+            with raising(ModelError, must, ValueError):
+                numbers[name] = tuple(map(float, text.split(",")))
     return Preparation(**numbers) if numbers else None
 
 
@@ -332,14 +299,11 @@ def _pairs(
 
 def read_shapes(texts: list[str] | None) -> dict[str, tuple[int, ...]] | None:
     """Return the input shapes of `--shapes NAME=1,3,224,224`; None if it is not given."""
-    return _pairs("--shapes", "x=1,3,224,224", _extents, texts) or None
 
+    def extents(text: str) -> tuple[int, ...]:
+        return tuple(map(int, text.split(",")))
 
-def _extents(text: str) -> tuple[int, ...]:
-    extents = text.split(",")
-    if not all(extent.strip().isdecimal() for extent in extents):
-        raise ValueError(text)
-    return tuple(map(int, extents))
+    return _pairs("--shapes", "x=1,3,224,224", extents, texts) or None
 
 
 read_fixed = partial(_pairs, "--fix", "sr=16000", float)
@@ -364,27 +328,23 @@ def say(text: object, *, err: bool = False) -> None:
     typer.echo(terminal_text(str(text)), err=err)
 
 
-@dataclass(frozen=True)
-class _Quoted:
-    """A table whose texts, which may be names from files, hold nothing that terminals obey."""
+def show(data: object, *parts: Table | str, good: bool = True) -> None:
+    """Print data as JSON, or else tables and lines for people; end with exit code 1 if not good.
 
-    table: Table
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for segment in console.render(self.table, options):
-            yield segment if segment.control else segment._replace(text=terminal_text(segment.text))
-
-
-def show(data: object, *parts: Table | str) -> None:
-    """Print data as JSON, or else tables and lines for people."""
+    Texts of tables, which may be names from files, lose what terminals obey.
+    """
     if as_json():
         typer.echo(json.dumps(data, indent=2))
-        return
+        parts = ()
     for part in parts:
         if isinstance(part, str):
             say(part)
         else:
-            Console(markup=False).print(_Quoted(part))
+            console = Console(markup=False)
+            segments = console.render(part)
+            console.print(Segments(s._replace(text=terminal_text(s.text)) for s in segments))
+    if not good:
+        raise typer.Exit(1)
 
 
 class Bar(Progress):
@@ -399,18 +359,16 @@ class Bar(Progress):
             transient=True,
             disable=not console.is_terminal,  # else it would end in an empty line
         )
-        self._works: dict[str, TaskID] = {}
+        self._task = cache(partial(self.add_task, total=None))
 
     def tell(self, work: str, done: int, total: int, step: str = "") -> None:
         """Show the progress of a task; work before the first call counts as done, not as speed."""
-        if work not in self._works:
-            self._works[work] = self.add_task(work, total=None)
         text = f"{work} {step}".rstrip()
-        self.update(self._works[work], completed=done, total=total or None, description=text)
+        self.update(self._task(work), completed=done, total=total or None, description=text)
 
 
 @contextmanager
-def progress_bar(work: str = "") -> Iterator[Bar]:
+def progress_bar(work: str = "") -> Iterator[None]:
     """Show the progress reported within the context (`vtaops.base.progress`).
 
     `work` names what runs while nothing is reported.
@@ -418,7 +376,7 @@ def progress_bar(work: str = "") -> Iterator[Bar]:
     with Bar() as bar, progress_listener(bar.tell):
         if work:
             bar.add_task(work, total=None)
-        yield bar
+        yield
 
 
 @contextmanager

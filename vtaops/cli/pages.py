@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vtaops.base.files import NETWORK, read_file
 from vtaops.base.quoting import terminal_text
 
 if TYPE_CHECKING:
@@ -36,36 +35,20 @@ def _environment() -> Environment:
         # What changes the direction of a text, or its colour, is not printed.
         finalize=lambda value: value if hasattr(value, "__html__") else terminal_text(str(value)),
     )
-    made.filters |= {"picture": _picture, "rate": rate, "short": short}
+    made.filters["picture"] = _picture
     return made
 
 
-def short(name: str) -> str:
-    """Return a name of a line: some exporters join those of all that they fused; the first one."""
-    name = name.partition(";")[0]
-    return name if len(name) <= 60 else f"{name[:28]}…{name[-28:]}"
-
-
-def rate(value: float) -> str:
-    """Return a number of frames a second as text."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
-
-
 def _picture(result: JudgedSample) -> str:
-    """Return the address of a sample's picture: its file, or its first input if that is one."""
-    file = result.case.picture
-    if file is not None:
-        data, kind = read_file(file, NETWORK), file.suffix[1:].lower().replace("jpg", "jpeg")
-    else:
-        array = next(iter(result.case.read().values()))
-        if array.ndim != 4 or len(array) != 1 or not {array.shape[1], array.shape[3]} & {1, 3}:
-            return ""
-        from PIL import Image
+    """Return a sample's first input as the address of a picture, if it is one."""
+    array = next(iter(result.case.read().values()))
+    if array.ndim != 4 or len(array) != 1 or not {array.shape[1], array.shape[3]} & {1, 3}:
+        return ""
+    from PIL import Image
 
-        image = array[0] if array.shape[3] in (1, 3) else array[0].transpose(1, 2, 0)
-        low, high = float(image.min()), float(image.max())
-        grey = np.rint((image - low) * (255 / max(high - low, 1e-9))).astype(np.uint8)
-        content, kind = BytesIO(), "png"
-        Image.fromarray(np.broadcast_to(grey, (*grey.shape[:2], 3))).save(content, "PNG")
-        data = content.getvalue()
-    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+    image = array[0] if array.shape[3] in (1, 3) else array[0].transpose(1, 2, 0)
+    low, high = float(image.min()), float(image.max())
+    pixels = np.rint((image - low) * (255 / max(high - low, 1e-9))).astype(np.uint8)
+    content = BytesIO()
+    Image.fromarray(np.broadcast_to(pixels, (*pixels.shape[:2], 3))).save(content, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(content.getvalue()).decode()}"

@@ -8,15 +8,25 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from itertools import chain, product
+from itertools import product
 from pathlib import Path
 from typing import Annotated
 
-from typer import Option
+from typer import Argument, Option
 
 from vtaops.base.errors import ShapeError
-from vtaops.cli import options
-from vtaops.cli.options import Commands, parse_tiling, progress_bar, say, show
+from vtaops.base.progress import tracked
+from vtaops.cli.options import (
+    Commands,
+    Config,
+    Configs,
+    Layers,
+    parse_tiling,
+    progress_bar,
+    say,
+    show,
+    to_write,
+)
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import Program
 from vtaops.report.files import FIGURE_SUFFIXES, write_text
@@ -26,11 +36,13 @@ report_app = Commands(name="report", help="Diagrams and comparisons.")
 
 @report_app.command("program")
 def program(
-    files: options.ProgramFiles = None,
+    files: Annotated[
+        list[Path] | None, Argument(help="Program files (see: vtaops run op ... --save).")
+    ] = None,
     *,
     output: Annotated[
         Path | None,
-        options.to_write(
+        to_write(
             "A picture (.png .svg .pdf), an interactive page (.html), or a trace for Perfetto "
             "(.json, of one program) of the activity of every unit in every cycle.",
             *FIGURE_SUFFIXES,
@@ -38,9 +50,12 @@ def program(
             ".json",
         ),
     ] = None,
-    layer: options.Layers = None,
-    tiling: options.Tilings = None,
-    config: options.Configs = None,
+    layer: Layers = None,
+    tiling: Annotated[
+        list[str] | None,
+        Option("--tiling", help="A tiling: oc=128,ic=16,h=7,w=14, or 'default'; may be repeated."),
+    ] = None,
+    config: Configs = None,
     window: Annotated[
         str, Option(help="Cycles of the picture, e.g. 0:20000; all by default.")
     ] = "",
@@ -63,8 +78,8 @@ def program(
     span = _window(window)
     programs = _programs(files, layer, tiling, config)
     timelines = [program.timeline() for program in programs.values()]
-    pairs = zip(programs.items(), timelines, strict=True)
-    reports = {name: statistics_data(p, p.stats(), timeline) for (name, p), timeline in pairs}
+    data = (statistics_data(each.program, each.program.stats(), each) for each in timelines)
+    reports = dict(zip(programs, data, strict=True))
     show(reports, statistics_table(reports, "Ratios to the first" if len(reports) > 1 else ""))
     if output is None:
         return
@@ -80,9 +95,9 @@ def program(
 @report_app.command("roofline")
 def roofline(
     *,
-    output: Annotated[Path, options.to_write("A picture.", *FIGURE_SUFFIXES)],
-    layer: options.Layers = None,
-    config: options.Config = "pynq",
+    output: Annotated[Path, to_write("A picture.", *FIGURE_SUFFIXES)],
+    layer: Layers = None,
+    config: Config = "pynq",
 ) -> None:
     """Draw the roofline of layers (by default ResNet-18) and of their network.
 
@@ -96,8 +111,8 @@ def roofline(
     hardware = HardwareConfig.load(config)
     names = layer or [name for name in WORKLOADS if name.startswith("resnet18.")]
     points = []
-    with progress_bar() as progress:
-        for workload in progress.track([*map(find, names)], description="compiling"):
+    with progress_bar():
+        for workload in tracked("compiling", [*map(find, names)]):
             timeline = compile(workload.op, hardware).timeline()
             point = RooflinePoint.of(workload.name.split(".")[-1], timeline)
             points.append((point, workload.occurrences))
@@ -138,14 +153,12 @@ def _programs(
     """Return the programs of all files and all layers x tilings x configurations, by name."""
     if not files and not layers:
         raise ShapeError("give a program file, or a named layer with --layer")
-    programs: dict[str, Program] = {}
-    loaded = ((str(file), Program.load(file)) for file in files or [])
-    compiled = _compiled(layers or [], tilings or [], configs or ["pynq"])
     with progress_bar("compile"):
-        for name, program in chain(loaded, compiled):
-            if name in programs:
-                raise ShapeError(f"{name} is given twice; every program needs to differ")
-            programs[name] = program
+        found = [(str(file), Program.load(file)) for file in files or []]
+        found += _compiled(layers or [], tilings or [""], configs or ["pynq"])
+    programs = dict(found)
+    if len(programs) < len(found):
+        raise ShapeError(f"a program is given twice: {', '.join(name for name, _ in found)}")
     return programs
 
 
@@ -156,7 +169,7 @@ def _compiled(
     from vtaops.compiler.driver import compile
     from vtaops.schedule.workloads import find
 
-    for layer, tiling, config in product(layers, tilings or [""], configs):
+    for layer, tiling, config in product(layers, tilings, configs):
         workload = find(layer)
         parts = [tiling] if tiling else []
         parts += [config] if len(configs) > 1 else []

@@ -13,17 +13,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-import typer
 from typer import Argument, Option
 from typer.core import TyperGroup
 
+from vtaops import ops
 from vtaops.base.errors import DeviceError, ShapeError, UnsupportedError
 from vtaops.base.files import exists
 from vtaops.base.names import suggestion
 from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
-from vtaops.cli import options
-from vtaops.cli.options import Commands, parse_tiling, progress_bar, say, show
+from vtaops.cli.options import (
+    Commands,
+    Config,
+    Device,
+    complete_devices,
+    complete_layers,
+    parse_tiling,
+    progress_bar,
+    read_npy,
+    say,
+    show,
+    to_write,
+    write_arrays,
+    written,
+)
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import Program
 
@@ -50,6 +63,9 @@ run_app = Commands(
 )
 
 
+KINDS = [name for name in ops.__all__ if name != "Operator"]
+"""The names of all operators."""
+
 ShownStage = Literal["tir", "schedule", "lowered", "program"]
 """Compiler stages that `--show` prints."""
 
@@ -62,7 +78,7 @@ Operation = Annotated[
     Argument(
         help="A named layer (see: vtaops list layers), or an operator such as "
         "'MaxPool2d(channels=64, height=56, width=56, kernel=3)'.",
-        autocompletion=options.complete_layers,
+        autocompletion=complete_layers,
     ),
 ]
 
@@ -70,9 +86,11 @@ Operation = Annotated[
 @run_app.command("conv2d")
 def run_conv2d(
     *,
-    layer: options.Layer,
-    config: options.Config = "pynq",
-    device: options.Device = "fsim",
+    layer: Annotated[
+        str, Option(help="A named layer (see: vtaops list layers).", autocompletion=complete_layers)
+    ],
+    config: Config = "pynq",
+    device: Device = "fsim",
     stage: Show = None,
 ) -> None:
     """Run a named convolution on random data, compare with NumPy, print the statistics report.
@@ -93,8 +111,8 @@ def run_conv2d(
 def run_op(
     operator: Operation,
     *,
-    config: options.Config = "pynq",
-    device: options.Device = "fsim",
+    config: Config = "pynq",
+    device: Device = "fsim",
     tiling: Annotated[
         str, Option(help="Explicit tiling, e.g. oc=128,ic=16,h=7,w=14,oc_threads=2.")
     ] = "",
@@ -105,13 +123,10 @@ def run_op(
             help="An input, then weights, then a bias: .npy; repeat for each. Default: random.",
         ),
     ] = None,
-    output: Annotated[
-        Path | None,
-        options.to_write("The result: .npy.", ".npy"),
-    ] = None,
+    output: Annotated[Path | None, to_write("The result: .npy.", ".npy")] = None,
     stage: Show = None,
     save: Annotated[
-        Path | None, Option(help="The compiled program: .vta.", callback=options.written(".vta"))
+        Path | None, Option(help="The compiled program: .vta.", callback=written(".vta"))
     ] = None,
 ) -> None:
     """Run any operator, compare with NumPy, print the statistics report.
@@ -127,7 +142,7 @@ def run_op(
     from vtaops.runtime.device import performance_of
     from vtaops.session import Session
 
-    arrays = [options.read_npy(file) for file in inputs or []]
+    arrays = [read_npy(file) for file in inputs or []]
     workload = read_workload(operator)
     op, name, explicit = workload.op, workload.name, parse_tiling(tiling) or workload.tiling
     hardware = HardwareConfig.load(config)
@@ -147,7 +162,7 @@ def run_op(
         program, performance = session.program(op, explicit), performance_of(session.device)
         statistics, obstacle = session.stats, session.obstacle_on_target(op, explicit)
     if output is not None:
-        options.write_arrays(output, np.save, result)
+        write_arrays(output, np.save, result)
     correct = bool(np.array_equal(result, evaluate(op, operands)))
     title = f"{name} on {device}, {hardware.name} ({hardware.bitstream_id})"
     data = statistics_data(program, statistics, program.timeline())
@@ -157,10 +172,9 @@ def run_op(
         data["performance"] = performance.as_dict()
         tables.append(performance_table(performance, "Where the cycles went"))
     verdict = f"result {'equals' if correct else 'DIFFERS FROM'} NumPy, bit for bit"
-    show(data | {"device": device, "equals_numpy": correct}, *tables, verdict)
     if obstacle:
         say(f"note: would not run on a {hardware.target}: {obstacle}", err=True)
-    raise typer.Exit(not correct)
+    show(data | {"device": device, "equals_numpy": correct}, *tables, verdict, good=correct)
 
 
 def disasm(file: Annotated[Path, Argument(help="A program file.")]) -> None:
@@ -189,21 +203,20 @@ def verify(
         proof = rechecked(subject)
     programs = [subject] if isinstance(subject, Program) else subject.programs
     count, name = sum(len(program) for program in programs), subject.config.bitstream_id
-    facts = {"verified": True, "instructions": count, "bitstream": name}
-    facts["proof"] = proof and asdict(proof)
+    facts = {"instructions": count, "bitstream": name, "proof": proof and asdict(proof)}
     text = f"its certificate holds\n{proof}" if proof else "there is no certificate"
-    show(facts, f"{file}: {count} instructions verified for {name}", text)
+    show({"verified": True, **facts}, f"{file}: {count} instructions verified for {name}", text)
 
 
 def tune(
     operator: Operation,
     *,
-    config: options.Config = "pynq",
+    config: Config = "pynq",
     device: Annotated[
         str,
         Option(
             help="Measure there: tsim, pynq://HOST:PORT, ulx3s:///dev/ttyUSB0.",
-            autocompletion=options.complete_devices,
+            autocompletion=complete_devices,
         ),
     ] = "",
     count: Annotated[int, Option("--count", help="Tilings to compile and time.")] = 12,
@@ -306,26 +319,17 @@ def read_workload(text: str) -> Workload:
         raise ShapeError(
             f"cannot read the operator {text!r}: {error}; write for example "
             f"'MaxPool2d(channels=64, height=56, width=56, kernel=3)' with one of "
-            f"{', '.join(_kinds())}"
+            f"{', '.join(KINDS)}"
         ) from error
     op = kind(**values)
     return Workload(op.summary, op)
 
 
-def _kinds() -> list[str]:
-    """Return the names of all operators."""
-    from vtaops import ops
-
-    return [name for name in ops.__all__ if name != "Operator"]
-
-
 def called(call: ast.expr) -> tuple[Any, dict[str, Any]]:
     """Return the operator that a call is of, and its keywords; ValueError says what else it is."""
-    from vtaops import ops
-
     if not isinstance(call, ast.Call) or call.args:
         raise ValueError("it is not a call with keywords")
     name = ast.unparse(call.func).removeprefix("vtaops.")
-    if name not in _kinds():
-        raise ValueError(f"unknown operator {name}{suggestion(name, _kinds())}")
+    if name not in KINDS:
+        raise ValueError(f"unknown operator {name}{suggestion(name, KINDS)}")
     return getattr(ops, name), {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}

@@ -20,9 +20,23 @@ from typer import Argument, Option
 
 from vtaops.base.errors import ArgumentError, UnsupportedError
 from vtaops.base.reasons import HINTS
-from vtaops.cli import options
-from vtaops.cli.evaluate import evaluated, task_of
+from vtaops.cli.evaluate import evaluated
 from vtaops.cli.networks import compiled_model, planned, random_input, rounded
+from vtaops.cli.options import (
+    Config,
+    Force,
+    Mean,
+    Shapes,
+    Std,
+    as_json,
+    claim,
+    read_preparation,
+    read_shapes,
+    say,
+    show,
+    to_write,
+    write_arrays,
+)
 from vtaops.cli.start_page import Findings, page
 from vtaops.machine.config import NETWORK_CONFIG
 from vtaops.report.files import write_bytes, write_text
@@ -32,16 +46,19 @@ from vtaops.runtime.arguments import as_tuple
 if TYPE_CHECKING:
     from vtaops.graph import Tensor
     from vtaops.network.plan import Plan
-    from vtaops.quantization.samples import Sample
+    from vtaops.quantization.datasets import Dataset
+
+Words = list[object]
+"""Words of a command line."""
 
 CALIBRATING = 32
 """Samples that calibrate, if there are so many."""
 
 FEWEST, VALUES = 8, 1 << 28
-"""The fewest where all tensors of so many samples would have more than so many values."""
+"""The fewest where all tensors of so many samples would have more than so many values.
 
-DRAWN = 8
-"""Samples that are drawn where there are no data."""
+As many are drawn at random where there are no data.
+"""
 
 EVALUATED = 100
 """Most samples that are judged, if nobody says how many."""
@@ -69,13 +86,12 @@ def start(
         ),
     ] = False,
     output: Annotated[
-        Path | None,
-        options.to_write("Output folder, created if necessary. Default: MODEL-start."),
+        Path | None, to_write("Output folder, created if necessary. Default: MODEL-start.")
     ] = None,
-    config: options.Config = NETWORK_CONFIG,
-    shapes: options.Shapes = None,
-    mean: options.Mean = None,
-    std: options.Std = None,
+    config: Config = NETWORK_CONFIG,
+    shapes: Shapes = None,
+    mean: Mean = None,
+    std: Std = None,
     samples: Annotated[
         int | None,
         Option(
@@ -84,7 +100,7 @@ def start(
             min=1,
         ),
     ] = None,
-    force: options.Force = False,
+    force: Force = False,
 ) -> None:
     """Take a network of your own from its file to a page: quantised, proven, run and judged.
 
@@ -97,41 +113,32 @@ def start(
     begin = time.perf_counter()
     if model.suffix not in (".onnx", ".tflite"):
         raise UnsupportedError(f"cannot start with {model}: vtaops start reads .onnx and .tflite")
-    files = _Files(model, output or Path(f"{model.stem}-start"))
-    prepared, given = options.read_preparation(mean, std), options.read_shapes(shapes)
+    folder, stem = output or Path(f"{model.stem}-start"), model.stem
+    names = f"{stem}.q.onnx", f"{stem}.vtam", f"{stem}.html", "calibration.npz", "sample.npz"
+    quantized, compiled, told, calibration, sample = map(folder.joinpath, names)
+    prepared, given = read_preparation(mean, std), read_shapes(shapes)
     words = _given("--mean", mean) + _given("--std", std)
-    with redirect_stdout(sys.stderr) if options.as_json() else nullcontext():
+    with redirect_stdout(sys.stderr) if as_json() else nullcontext():
         plan = planned(model, config, given)
         found = Findings(model, config, _facts(model, plan), plan)
-        options.say("\n".join(f"{name}: {text}" for name, text in found.facts.items()))
+        say("\n".join(map(": ".join, found.facts.items())))
         drawn = None if data else _drawn(found, asked=random_data)
-        options.claim(files.folder, files.names, force)
+        claim(folder, names, force)
         if drawn is not None:
-            data, found.random = files.calibration, True
-            options.write_arrays(data, np.savez_compressed, **drawn)
-        if data is not None:
-            found.data, found.samples = data, load_dataset(data, found.shapes, prepared)
-        _quantize(found, files)
-        _compile(found, files, given, shapes or [])
-        _run(found, files)
-        _evaluate(found, files, samples, words)
-    write_text(files.page, page(found, shlex.quote(str(files.compiled))))
+            data, found.random = calibration, True
+            write_arrays(data, np.savez_compressed, **drawn)
+        dataset = load_dataset(data, found.shapes, prepared) if data else None
+        network = _quantize(found, dataset, calibration, quantized)
+        _compile(found, network, compiled, shapes)
+        _run(found, dataset, compiled, sample)
+        if data and dataset and not found.random:
+            _evaluate(found, dataset, data, compiled, samples, words)
+    write_text(told, page(found, shlex.quote(str(compiled))))
     seconds = time.perf_counter() - begin
-    options.show(
-        {**found.as_dict(), "page": str(files.page), "seconds": round(seconds, 1)},
-        f"\n{found.summary}\n{files.page} ({seconds:.0f} s in all)",
+    show(
+        {**found.as_dict(), "page": str(told), "seconds": round(seconds, 1)},
+        f"\n{found.summary}\n{told} ({seconds:.0f} s in all)",
     )
-
-
-class _Files:
-    """The network, and the files that the steps leave."""
-
-    def __init__(self, model: Path, folder: Path) -> None:
-        self.model, self.folder = model, folder
-        self.quantized, self.compiled = (folder / f"{model.stem}{s}" for s in (".q.onnx", ".vtam"))
-        self.calibration, self.sample = folder / "calibration.npz", folder / "sample.npz"
-        self.page = folder / f"{model.stem}.html"
-        self.names = [path.name for path in vars(self).values() if path.parent == folder]
 
 
 def _facts(model: Path, plan: Plan) -> dict[str, str]:
@@ -177,15 +184,15 @@ def _drawn(found: Findings, *, asked: bool) -> dict[str, Any] | None:
                 f"you know. {wanted}"
             )
     warning = "the inputs are random: ranges and accuracy are not those of your network"
-    options.say(f"warning: {warning}", err=True)
+    say(f"warning: {warning}", err=True)
     chance = np.random.default_rng(0)
     return {
-        name: chance.uniform(-1, 1, (DRAWN, *shape)).astype(np.float32)
+        name: chance.uniform(-1, 1, (FEWEST, *shape)).astype(np.float32)
         for name, shape in found.shapes.items()
     }
 
 
-def _require_some_on_vta(found: Findings) -> None:
+def _require_some_on_vta(found: Findings, plan: Plan) -> None:
     """Say where the operators would run.
 
     Raises
@@ -195,11 +202,10 @@ def _require_some_on_vta(found: Findings) -> None:
     """
     from vtaops.model.placement import placement
 
-    plan = found.plan
     share = placement(plan.graph, plan.rows)
     on_vta = sum(row.where == "vta" for row in plan.rows)
     if on_vta:
-        options.say(f"plan: {on_vta} of {len(plan.rows)} operators on VTA; {share}")
+        say(f"plan: {on_vta} of {len(plan.rows)} operators on VTA; {share}")
         return
     row = next((row for row in plan.rows if row.code != "boundary"), plan.rows[0])
     reason = share.reason or f"{row.name[:80]}: {row.reason}"
@@ -213,64 +219,62 @@ def _require_some_on_vta(found: Findings) -> None:
 # ----------------------------------------------------------------------------------- the steps
 
 
-def _quantize(found: Findings, files: _Files) -> None:
-    """Quantise for the device, if it is not."""
+def _quantize(found: Findings, data: Dataset | None, calibration: Path, output: Path) -> Path:
+    """Quantise for the device with some of the samples, if it is not; return the file."""
     from vtaops.quantization import run_quantization
 
-    if found.quantised or found.samples is None:
-        files.quantized = files.model
-        return
+    if found.quantised or data is None:
+        return found.file
     if not found.random:
         values = sum(tensor.elements for tensor in found.plan.graph.tensors.values())
         count = min(CALIBRATING, max(FEWEST, VALUES // values))  # fewer where they hold much
-        samples = [case.read() for case in found.samples.drawn(count).cases]
+        samples = [case.read() for case in data.drawn(count).cases]
         arrays = {name: np.stack([sample[name] for sample in samples]) for name in found.shapes}
-        options.write_arrays(files.calibration, np.savez_compressed, **arrays)
-    words = files.model, "--calibration", files.calibration, "-o", files.quantized
+        write_arrays(calibration, np.savez_compressed, **arrays)
     searched = None if found.config == NETWORK_CONFIG else found.config  # the defaults are for it
-    with found.step("quantize", *words, *_given("--config", searched)):
-        done = run_quantization(files.model, files.calibration, config=searched)
-        write_bytes(files.quantized, done.model.SerializeToString())
+    words = "--calibration", calibration, "-o", output, *_given("--config", searched)
+    with found.step("quantize", found.file, *words):
+        done = run_quantization(found.file, calibration, config=searched)
+        write_bytes(output, done.model.SerializeToString())
         found.quantization, found.quality, found.costs = done, done.quality(), done.costs(5)
-    options.say(f"  {found.quality}")
+    say(f"  {found.quality}")
+    return output
 
 
-def _compile(found: Findings, files: _Files, shapes: Any, stated: list[str]) -> None:
+def _compile(found: Findings, network: Path, output: Path, shapes: list[str] | None) -> None:
     """Plan again, now as it is quantised; compile and prove, if something would run on VTA."""
-    words = "--config", found.config, *(word for text in stated for word in ("--shapes", text))
-    with found.step("plan", files.quantized, *words):
-        found.plan = planned(files.quantized, found.config, shapes)
-    _require_some_on_vta(found)
-    with found.step("compile", files.quantized, "-o", files.compiled, *words):
-        found.model = compiled_model(files.quantized, found.config, shapes=shapes)
-        found.model.save(files.compiled)
+    given = read_shapes(shapes)
+    words = ["--config", found.config]
+    for text in shapes or ():
+        words += ["--shapes", text]
+    with found.step("plan", network, *words):
+        plan = planned(network, found.config, given)
+    _require_some_on_vta(found, plan)
+    with found.step("compile", network, "-o", output, *words):
+        found.model = compiled_model(network, found.config, shapes=given)
+        found.model.save(output)
     layers = found.quality.layers if found.quality else ()
     found.report = found.model.report(quality={layer.tensor: layer.sqnr_db for layer in layers})
 
 
-def _run(found: Findings, files: _Files) -> None:
-    """Run one sample, compare it with the integer reference, and time the host's part."""
-    inputs, known = found.model.graph.inputs, found.samples
-    values = known.cases[0].read() if known else {t.name: random_input(t) for t in inputs}
+def _run(found: Findings, data: Dataset | None, compiled: Path, output: Path) -> None:
+    """Run one sample twice, compare it with the reference, and time the host's part."""
+    model, inputs = found.model, found.model.graph.inputs
+    values = data.cases[0].read() if data else {t.name: random_input(t) for t in inputs}
     sample = {tensor.name: rounded(tensor, values[tensor.name]) for tensor in inputs}
-    options.write_arrays(files.sample, np.savez_compressed, **sample)
-    with found.step("run", files.compiled, "--input", files.sample, "--check"):
-        made = _timed(found, sample)
-        found.equal = all(map(np.array_equal, made, as_tuple(found.model.reference(sample))))
-
-
-def _timed(found: Findings, sample: Sample) -> tuple[Any, ...]:
-    """Run a sample twice; return its outputs and note the times of the second run."""
+    write_arrays(output, np.savez_compressed, **sample)
     with (
-        closing(open_device("fsim", found.model.config)) as device,
+        found.step("run", compiled, "--input", output, "--check"),
+        closing(open_device("fsim", model.config)) as device,
         _TimedLaunches(device, NETWORK_TIMEOUT) as timed,
     ):
         for _ in range(2):
             timed.seconds, begin = 0.0, time.perf_counter()
-            made = found.model.run(sample, session=SimpleNamespace(residents=timed))
+            made = model.run(sample, session=SimpleNamespace(residents=timed))
             found.run_seconds = time.perf_counter() - begin
-    found.host_seconds = found.run_seconds - timed.seconds
-    return as_tuple(made)
+        found.host_seconds = found.run_seconds - timed.seconds
+        pairs = as_tuple(made), as_tuple(model.reference(sample))
+        found.equal = all(map(np.array_equal, *pairs))
 
 
 class _TimedLaunches(ResidentPrograms):
@@ -285,28 +289,18 @@ class _TimedLaunches(ResidentPrograms):
         return made
 
 
-def _samples_in_time(seconds: float, count: int) -> int:
-    """Return how many of so many samples are judged, if a run takes so many seconds."""
-    most = min(count, EVALUATED)
-    fit = max(2, min(most, int(SIMULATING / max(seconds, 1e-3))))
-    if fit < most:
-        options.say(f"a run takes {seconds:.0f} s on the simulator: {fit} samples are judged")
-    return min(fit, most)
+def _evaluate(
+    found: Findings, data: Dataset, source: Path, compiled: Path, most: int | None, stated: Words
+) -> None:
+    """Judge the answers to the data, beside those of the float model."""
+    against = found.file if found.quantization else None
+    in_time = min(EVALUATED, int(SIMULATING / max(found.run_seconds, 1e-3)))
+    samples = data.drawn(most or max(2, in_time))
+    words = *_given("--against", against), "--samples", len(samples.cases), *stated
+    with found.step("evaluate", compiled, "--data", source, *words):
+        found.accuracy = evaluated(found.model, samples, source, against)
 
 
-def _evaluate(found: Findings, files: _Files, most: int | None, stated: list[object]) -> None:
-    """Judge the answers to the data, if there are any, beside those of the float model."""
-    if found.data is None or found.samples is None:
-        return
-    against = None if found.quantization is None else files.model
-    count = most or _samples_in_time(found.run_seconds, len(found.samples.cases))
-    words = "--data", found.data, *_given("--against", against), "--samples", count, *stated
-    with found.step("evaluate", files.compiled, *words):
-        samples = found.samples.drawn(count)
-        task = task_of(found.model, samples, found.data)
-        found.accuracy = evaluated(found.model, samples, task, against)
-
-
-def _given(option: str, value: object) -> list[object]:
+def _given(option: str, value: object) -> Words:
     """Return an option with its value as words; nothing without a value."""
     return [] if value is None else [option, value]

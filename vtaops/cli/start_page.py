@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from vtaops.model.report import Layer, ModelReport
     from vtaops.network.plan import Plan
     from vtaops.quantization.costs import Cost
-    from vtaops.quantization.datasets import Dataset
     from vtaops.quantization.evaluation import Accuracy
     from vtaops.quantization.pipeline import Quantization
     from vtaops.quantization.quality import Quality
@@ -34,8 +33,6 @@ class Findings:
     facts: dict[str, str]
     plan: Plan
     random: bool = False
-    data: Path | None = None
-    samples: Dataset | None = None
     commands: list[str] = field(default_factory=list)
     quantization: Quantization | None = None
     quality: Quality | None = None
@@ -65,17 +62,6 @@ class Findings:
         return all(row.code != "not_quantized" for row in self.plan.rows)
 
     @property
-    def on_vta(self) -> str:
-        """How many operators run on VTA."""
-        rows = self.report.layers
-        return f"{sum(row.where == 'vta' for row in rows)} of {len(rows)} operators on VTA"
-
-    @property
-    def slowest(self) -> Layer:
-        """The layer that takes most cycles."""
-        return max(self.report.layers, key=lambda layer: layer.cycles)
-
-    @property
     def frames_per_second(self) -> float:
         """Frames a second with the host's part as on this computer."""
         seconds = 1e-3 * self.report.milliseconds + self.host_seconds
@@ -84,11 +70,10 @@ class Findings:
     @property
     def answers(self) -> dict[str, float]:
         """The shares of samples that can be told: without labels only of scores for classes."""
-        if self.accuracy is None or self.random:
+        if self.accuracy is None:
             return {}
         first, *others = self.model.graph.outputs
-        classes = int(np.prod(first.shape[1:], dtype=int))
-        scores = not others and len(first.shape) <= 2 and classes > 1
+        scores = not others and len(first.shape) == 2 and first.shape[1] > 1
         known = dict(self.accuracy.shares)
         return known if "accuracy" in known or scores else {}
 
@@ -124,34 +109,29 @@ class Findings:
     @property
     def noises(self) -> list[tuple[str, float]]:
         """The SQNR of each output."""
-        if self.accuracy is None or self.random:
+        if self.accuracy is None:
             return []
         names = [tensor.name for tensor in self.model.graph.outputs]
         return [*zip(names, self.accuracy.sqnr_db, strict=False)]
 
     @property
     def on_host(self) -> list[tuple[str, str, str]]:
-        """What runs on the host by kind of operator, why, and what helps."""
+        """What runs on the host by kind of operator, why the first does, and what helps."""
         reasons: dict[tuple[str, str], list[str]] = {}
         for row in self.report.layers:
             if row.where != "vta":
                 reasons.setdefault((row.operator, row.code), []).append(row.reason)
         return [
-            (
-                f"{len(texts)} {kind}" if len(texts) > 1 else kind,
-                texts[0] + f"; {len({*texts}) - 1} like it" * (len({*texts}) > 1),
-                HINTS[code],
-            )
+            (f"{len(texts)} {kind}", texts[0], HINTS[code])
             for (kind, code), texts in reasons.items()
         ]
 
-    @property
-    def waits(self) -> str:
-        """What the compute unit does in the slowest layer."""
+    def waits(self, layer: Layer) -> str:
+        """Return what the compute unit does in a layer."""
         from vtaops.model.report import compute_time
         from vtaops.program.timing import WAITS
 
-        times = compute_time(self.model.programs, self.slowest.name)
+        times = compute_time(self.model.programs, layer.name)
         shares = [(kind, cycles / times.total()) for kind, cycles in times.most_common(4)]
         return ", ".join(
             f"{part:.0%} {WAITS.get(kind, kind)}" for kind, part in shares if part > 0.005
@@ -170,13 +150,5 @@ def page(found: Findings, compiled: str) -> str:
     """Return the page of a network, whose compiled file has a name quoted for the shell."""
     from vtaops.model.tables import evidence
 
-    report, worst = found.report, found.accuracy.worst if found.accuracy else ()
-    return render(
-        "start.html",
-        found=found,
-        compiled=compiled,
-        answers=_ANSWERS,
-        launches=f"{report.launches} launch{'es' * (report.launches != 1)}",
-        proven=evidence(report).replace("\n", "; "),
-        shown=[one if found.answers else replace(one, texts={}) for one in worst],
-    )
+    known = evidence(found.report)
+    return render("start.html", found=found, compiled=compiled, answers=_ANSWERS, evidence=known)

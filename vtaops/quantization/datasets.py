@@ -26,7 +26,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Case:
-    """A sample: its name, how it is read, its label if there is one, and its picture.
+    """A sample: its name, how it is read, and its label if there is one.
 
     A label is the number of a class, an array of such numbers for a sequence, a text, or boxes as
     rows of (class, left, top, right, bottom) in shares of the picture. Categories of COCO are
@@ -36,7 +36,6 @@ class Case:
     name: str
     read: Callable[[], Sample]
     label: Any = None
-    picture: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ def _pictured(file: Path, shapes: Shapes, preparation: Preparation | None, label
     def read() -> Sample:
         return {name: read_picture(file, name, shapes[name], preparation)}
 
-    return Case(f"{file.parent.name}/{file.name}", read, label, file)
+    return Case(f"{file.parent.name}/{file.name}", read, label)
 
 
 def _unlabelled(samples: Sequence[Sample]) -> Iterator[Case]:

@@ -10,11 +10,7 @@ from vtaops.report.exploration import exploration_page, exploration_table
 from vtaops.report.files import save_figure, write_text
 from vtaops.report.roofline import RooflinePoint, roofline
 from vtaops.report.spacetime import spacetime
-from vtaops.report.statistics import (
-    performance_table,
-    statistics_data,
-    statistics_table,
-)
+from vtaops.report.statistics import performance_table, statistics_data, statistics_table
 
 __all__ = [
     "RooflinePoint",

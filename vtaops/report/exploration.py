@@ -8,11 +8,11 @@ point is non-dominated); independent of how they were found. The page's drawing 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
-from rich.text import Text
 
 from vtaops.program.html import page
 from vtaops.report.style import list_table
@@ -58,7 +58,7 @@ def exploration_table(rows: Sequence[Row], title: str) -> Table:
     first = sorted(_ordered(rows), key=lambda row: not row["front"])
     for row in _ordered(first[:MOST]):
         if not row["complete"]:
-            table.add_row(_name(row), Text("does not run all", "red"))
+            table.add_row(_name(row), "does not run all")
             continue
         table.add_row(
             _name(row),
@@ -91,15 +91,14 @@ def exploration_page(
     layers : sequence of sequence of dict
         Layers of each point: name, occurrences, cycles, tiling.
     """
-    kept = [index for index, row in enumerate(rows) if row["complete"]]
-    shown = [rows[index] for index in kept]
-    first = shown[0] if shown else {}
+    complete = [row["complete"] for row in rows]
+    shown = [*compress(rows, complete)]
     data = {
         "title": title,
         "rows": shown,
         "names": [_name(row) for row in shown],
-        "layers": [layers[index] for index in kept] if layers else [],
-        "objectives": [name for name in LABELS if name in first],
+        "layers": [*compress(layers, complete)],
+        "objectives": [name for name in LABELS if any(name in row for row in shown)],
         "labels": LABELS,
         "axes": varying(shown),
         "colors": LIMIT_COLORS,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import csv
 import io
-import json
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
 """Formats that matplotlib can write."""
 
-TABLE_SUFFIXES = (".csv", ".json")
-"""Formats of tables."""
+
+def writing(place: str) -> AbstractContextManager[None]:
+    """Return a context in which the operating system's refusal is a VTAError with the place."""
+    return raising(VTAError, f"cannot write {place}", OSError, describe=reason_of)
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:
@@ -32,7 +34,7 @@ def write_bytes(path: str | Path, content: bytes) -> None:
     VTAError
         If the folder does not exist or cannot be written.
     """
-    with raising(VTAError, f"cannot write {str(path)!r}", OSError, describe=reason_of):
+    with writing(repr(str(path))):
         write_file(path, content)
 
 
@@ -90,13 +92,11 @@ def save_figure(figure: Figure, path: str | Path) -> None:
     write_bytes(path, figure_bytes(figure, Path(path).suffix))
 
 
-def table_bytes(rows: Sequence[Mapping[str, Any]], suffix: str) -> bytes:
-    """Serialize rows in the format of one of `TABLE_SUFFIXES`."""
-    if suffix == ".json":
-        return json.dumps(rows, indent=1).encode()
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows as comma-separated values below their names."""
     text = io.StringIO()
     columns = dict.fromkeys(name for row in rows for name in row)
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    return text.getvalue().encode(errors="backslashreplace")
+    return text.getvalue()

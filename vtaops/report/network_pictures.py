@@ -18,7 +18,7 @@ def network_page(*models: Model) -> str:
     """
     timelines, titles = [], []
     for model in models:
-        name = f"{model.name} on {model.config.name}" if len(models) > 1 else model.name
+        name = f"{model.name} on {model.config.name}"
         for number, program in enumerate(model.programs, 1):
             timelines.append(program.timeline())
             titles.append(f"{name}, launch {number}" if len(model.programs) > 1 else name)

@@ -122,16 +122,22 @@ def roofline(
     bottom, top = 0.6 * min(p.macs_per_cycle for p in shown), 1.3 * peak
     figure = new_figure(9, 6)
     axes = figure.add_subplot()
-    axes.set(xscale="log", yscale="log", xlim=(left, right), ylim=(bottom, top))
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlim=(left, right),
+        ylim=(bottom, top),
+        xlabel="multiply-accumulates for each byte over the port (logarithmic)",
+        ylabel="multiply-accumulates for each cycle (logarithmic)",
+    )
     roof = [left, ridge, right], [left * bandwidth, peak, peak]
     axes.fill_between(*roof, 1e-9, color="#f3f5f7")
     axes.plot(*roof, color="#222222", linewidth=1.8)
     axes.text(0.99 * right, peak * 1.02, f"array: {peak:g}", ha="right", va="bottom", fontsize=9)
     port = f" port: {bandwidth:g} bytes a cycle"
     axes.text(left, 1.03 * peak, port, ha="left", va="bottom", fontsize=9)
-    _mark(axes, figure, shown, total, peak)
-    axes.set_xlabel("multiply-accumulates for each byte over the port (logarithmic)")
-    axes.set_ylabel("multiply-accumulates for each cycle (logarithmic)")
+    _mark(axes, shown, total, peak)
+    figure.legend(loc="outside right upper", fontsize=8, frameon=False)
     axes.set_title(figure_text(title), loc="left", fontsize=11)
     axes.grid(True, which="both", color="#e3e6e8", linewidth=0.6)
     axes.set_axisbelow(True)
@@ -140,13 +146,9 @@ def roofline(
 
 
 def _mark(
-    axes: Axes,
-    figure: Figure,
-    shown: Sequence[RooflinePoint],
-    total: RooflinePoint | None,
-    peak: float,
+    axes: Axes, shown: Sequence[RooflinePoint], total: RooflinePoint | None, peak: float
 ) -> None:
-    """Draw the points as numbers, and the network as a star; a legend names them."""
+    """Draw the points as numbers, and the network as a star."""
     for number, point in enumerate(shown, 1):
         star = point is total
         axes.scatter(
@@ -157,9 +159,6 @@ def _mark(
         x = [0.955 * point.intensity, 1.047 * point.intensity]
         (own,) = axes.plot(x, [point.ceiling] * 2, color="#6b7680", linewidth=1.6, zorder=2)
     own.set_label("if the compute unit never waited")
-    named = len(shown) if len(shown) <= NAMED else int(total is not None)
-    handles = [*axes.collections[-named:], own] if named else [own]
-    figure.legend(handles=handles, loc="outside right upper", fontsize=8, frameon=False)
 
 
 def _number(axes: Axes) -> None:
@@ -168,7 +167,3 @@ def _number(axes: Axes) -> None:
         axis.set_tick_params(which="both", length=4)  # labels of both kinds in one line
         axis.set_major_formatter("{x:g}")
         axis.set_minor_formatter(lambda v, _: f"{v:g}" if f"{v:.0e}"[0] in "25" else "")
-
-
-NAMED = 24
-"""Most points that a legend names; of more only the numbers are drawn."""

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.quoting import figure_text
-from vtaops.program.timing import IDLE, WAITS, Timeline, lanes
+from vtaops.program.timing import IDLE, WAITS, Timeline
+from vtaops.program.timing.lanes import KIND_COLORS, LANES, TOKEN_COLORS, WAIT_COLORS, headline
 from vtaops.program.timing.timeline import Segment
 from vtaops.report.files import new_figure
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _HEIGHT = {"fetch": 0.34, "load": 0.8, "compute": 0.8, "store": 0.8}
-_MOST_TOKENS = 160  # arrows in one diagram; more would hide the bars
+_MOST_TOKENS = 160  # arrows in one diagram
 _NARROW = 0.0012  # of the width: shorter bars have no outline
 
 
@@ -50,84 +51,67 @@ def spacetime(
         If matplotlib is not installed.
     """
     shown = [timelines] if isinstance(timelines, Timeline) else list(timelines)
-    window = window or (0, max(timeline.cycles for timeline in shown))
-    if not 0 <= window[0] < window[1]:
-        raise ShapeError(
-            f"the window is {window[0]}..{window[1]}; give two cycles, the first one smaller"
-        )
+    first, last = window or (0, max(timeline.cycles for timeline in shown))
+    if not 0 <= first < last:
+        raise ShapeError(f"the window is {first}..{last}; give two cycles, the first one smaller")
     figure = new_figure(14, 0.9 + 2.7 * len(shown))
     grid = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
     kinds: set[str] = set()
     for axes, timeline, title in zip(grid, shown, chain(titles, repeat("")), strict=False):
-        kinds |= _draw(axes, timeline, window)
-        axes.set_title(figure_text(lanes.headline(timeline, title)), loc="left", fontsize=11)
-    grid[-1].set(xlim=window, xlabel="cycles")
+        right: dict[str, Any] = {"x": 1.005, "transform": axes.get_yaxis_transform()}
+        axes.text(y=-0.42, s="busy", fontsize=8, **right)
+        for lane, unit in enumerate(LANES):
+            kinds |= _draw_unit(axes, lane, timeline.segments[unit], first, last)
+            share = 100 * timeline.units[unit].work / max(1, timeline.cycles)
+            axes.text(y=lane, s=f"{share:.0f} %", va="center", **right)
+        _draw_tokens(axes, timeline.tokens, first, last)
+        axes.set_ylim(len(LANES) - 0.45, -0.45)
+        axes.set_yticks(range(len(LANES)), LANES)
+        axes.tick_params(axis="y", length=0)
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.set_title(figure_text(headline(timeline, title)), loc="left", fontsize=11)
+    grid[-1].set(xlim=(first, last), xlabel="cycles")
     grid[-1].xaxis.set_major_formatter("{x:,.0f}")
     _legend(figure, kinds)
     return figure
 
 
-def _spans(
-    segments: Sequence[Segment], window: tuple[int, int]
-) -> dict[str, list[tuple[int, int]]]:
-    """Return (start, cycles) of what a unit does in a window, by kind."""
-    spans: dict[str, list[tuple[int, int]]] = defaultdict(list)
+def _draw_unit(
+    axes: Axes, lane: int, segments: Sequence[Segment], first: int, last: int
+) -> set[str]:
+    """Draw what a unit does in a window, with its kind on bars that are wide enough."""
+    width, height = last - first, _HEIGHT[LANES[lane]]
+    by_kind: dict[str, list[Segment]] = defaultdict(list)
     for segment in segments:
-        if segment.end > window[0] and segment.start < window[1] and segment.kind != IDLE:
-            spans[segment.kind].append((segment.start, segment.cycles))
-    return spans
+        start, end = max(segment.start, first), min(segment.end, last)
+        if start < end and segment.kind != IDLE:
+            by_kind[segment.kind].append(segment)
+        if segment.busy and end - start > (0.009 * len(segment.kind) + 0.004) * width:
+            axes.text(
+                (start + end) / 2, lane, segment.kind, ha="center", va="center", fontsize=8,
+                color="white", clip_on=True,
+            )  # fmt: skip
+    for kind, alike in by_kind.items():
+        lines = [0.6 * (kind not in WAITS and each.cycles > _NARROW * width) for each in alike]
+        spans = [(each.start, each.cycles) for each in alike]
+        style = {"edgecolor": "white", **_style(kind), "linewidth": lines}
+        axes.broken_barh(spans, (lane - height / 2, height), **style)
+    return {*by_kind}
 
 
-def _draw(axes: Axes, timeline: Timeline, window: tuple[int, int]) -> set[str]:
-    """Draw one timeline; return the kinds of work and of waits that appear."""
-    first, last = window
-    kinds: set[str] = set()
-    for lane, unit in enumerate(lanes.LANES):
-        height = _HEIGHT[unit]
-        bars = _spans(timeline.segments[unit], window)
-        for kind, spans in bars.items():
-            _bars(axes, kind, spans, (lane - height / 2, height), last - first)
-        kinds |= set(bars)
-        share = 100 * timeline.units[unit].work / max(1, timeline.cycles)
-        axes.text(1.005, lane, f"{share:.0f} %", transform=axes.get_yaxis_transform(), va="center")
-    axes.text(1.005, -0.42, "busy", transform=axes.get_yaxis_transform(), fontsize=8)
-    visible = [t for t in timeline.tokens if t.taken >= first and t.sent <= last]
-    if len(visible) <= _MOST_TOKENS:
-        _arrows(axes, visible)
-    _labels(axes, timeline, window)
-    axes.set_ylim(len(lanes.LANES) - 0.45, -0.45)
-    axes.set_yticks(range(len(lanes.LANES)), lanes.LANES)
-    axes.tick_params(axis="y", length=0)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    return kinds
-
-
-def _bars(
-    axes: Axes,
-    kind: str,
-    spans: list[tuple[int, int]],
-    place: tuple[float, float],
-    width: int,
-) -> None:
-    if kind in WAITS:
-        axes.broken_barh(spans, place, linewidth=0, **_hatched(kind))
-        return
-    lines = [0.6 * (cycles > _NARROW * width) for _, cycles in spans]
-    color = lanes.KIND_COLORS[kind]
-    axes.broken_barh(spans, place, facecolor=color, edgecolor="white", linewidth=lines)
-
-
-def _arrows(axes: Axes, tokens: Sequence[Any]) -> None:
-    for token in tokens:
-        sender, receiver = (lanes.LANES.index(unit) for unit in token.queue.split(">"))
+def _draw_tokens(axes: Axes, tokens: Sequence[Any], first: int, last: int) -> None:
+    """Draw the tokens in a window as arrows, unless these would hide the bars."""
+    shown = [token for token in tokens if token.taken >= first and token.sent <= last]
+    for token in shown if len(shown) <= _MOST_TOKENS else ():
+        sender, receiver = (LANES.index(unit) for unit in token.queue.split(">"))
         down = 1 if receiver > sender else -1
         axes.annotate(
             "",
-            xy=(token.taken, receiver - down * _HEIGHT[lanes.LANES[receiver]] / 2),
-            xytext=(token.sent, sender + down * _HEIGHT[lanes.LANES[sender]] / 2),
+            xy=(token.taken, receiver - down * _HEIGHT[LANES[receiver]] / 2),
+            xytext=(token.sent, sender + down * _HEIGHT[LANES[sender]] / 2),
             arrowprops={
                 "arrowstyle": "-|>,head_length=0.35,head_width=0.16",
-                "color": lanes.TOKEN_COLORS[token.queue],
+                "color": TOKEN_COLORS[token.queue],
                 "linewidth": 0.9,
                 "shrinkA": 0,
                 "shrinkB": 0,
@@ -136,44 +120,24 @@ def _arrows(axes: Axes, tokens: Sequence[Any]) -> None:
         )
 
 
-def _labels(axes: Axes, timeline: Timeline, window: tuple[int, int]) -> None:
-    """Write the kind on every bar that is wide enough."""
-    first, last = window
-    for lane, unit in enumerate(lanes.LANES):
-        for segment in timeline.segments[unit]:
-            start, end = max(segment.start, first), min(segment.end, last)
-            if segment.busy and end - start > (0.009 * len(segment.kind) + 0.004) * (last - first):
-                axes.text(
-                    (start + end) / 2, lane, segment.kind, ha="center", va="center", fontsize=8,
-                    color="white", clip_on=True,
-                )  # fmt: skip
-
-
 def _legend(figure: Figure, kinds: set[str]) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
+    shown = [kind for kind in (*KIND_COLORS, *WAIT_COLORS) if kind in kinds]
     handles: list[Any] = [
-        Patch(facecolor=color, label=kind)
-        for kind, color in lanes.KIND_COLORS.items()
-        if kind in kinds
-    ]
-    handles += [
-        Patch(label=f"waits: {cause}", **_hatched(cause))
-        for cause in lanes.WAIT_COLORS
-        if cause in kinds
+        Patch(label=f"waits: {kind}" if kind in WAITS else kind, **_style(kind)) for kind in shown
     ]
     handles += [
         Line2D([], [], color=color, label=queue.replace(">", " → "))
-        for queue, color in lanes.TOKEN_COLORS.items()
+        for queue, color in TOKEN_COLORS.items()
     ]
-    columns = min(len(handles), 9)
-    figure.legend(
-        handles=handles, loc="outside lower center", ncols=columns, fontsize=8, frameon=False
-    )
+    figure.legend(handles=handles, loc="outside lower center", ncols=9, fontsize=8, frameon=False)
 
 
-def _hatched(cause: str) -> dict[str, Any]:
-    """Return the drawing style of a wait."""
-    color = lanes.WAIT_COLORS[cause]
+def _style(kind: str) -> dict[str, Any]:
+    """Return the colours of a kind of work, or of a wait."""
+    if kind not in WAITS:
+        return {"facecolor": KIND_COLORS[kind]}
+    color = WAIT_COLORS[kind]
     return {"facecolor": (color, 0.12), "edgecolor": (color, 0.65), "hatch": "////"}

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from itertools import chain, groupby
 from typing import Any
 
 from rich.table import Table
-from rich.text import Text
 
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.machine.isa import Unit
@@ -93,27 +93,18 @@ def statistics_table(reports: Mapping[str, Mapping[str, Any]], title: str) -> Ta
         Heading of the table.
     """
     columns = [numbers(data) for data in reports.values()]
-    meaning = {} if len(columns) > 1 else {"meaning": ""}
-    table = list_table(title, {"statistic": ""} | dict.fromkeys(reports, ">") | meaning)
-    section = ""
-    for key in _ordered(columns):
-        values = [column.get(key, 0) for column in columns]
-        if not any(values):
-            continue
-        group, label = _label(key)
-        if group != section:
-            table.add_section()
-        section = group
-        others = [_with_ratio(value, values[0]) for value in values[1:]]
-        last = [_meaning(key, columns[0])] if meaning else []
-        table.add_row(label, _number(values[0]), *others, *last)
+    first, *others = columns
+    headings = {"statistic": ""} | dict.fromkeys(reports, ">")
+    table = list_table(title, headings if others else {**headings, "meaning": ""})
+    keys = [*dict.fromkeys(chain(*columns))]
+    keys.sort(key=lambda key: not key.startswith("timing.") or key.count(".") > 1)
+    for _, section in groupby(keys, key=lambda key: _label(key)[0]):
+        table.add_section()
+        for key in section:
+            value = first.get(key, 0)
+            last = [_with_ratio(other.get(key, 0), value) for other in others]
+            table.add_row(_label(key)[1], _number(value), *last or [_meaning(key, first)])
     return table
-
-
-def _ordered(columns: Sequence[Mapping[str, float]]) -> list[str]:
-    """Return the names of all figures, cycles and the use of the array first."""
-    keys = dict.fromkeys(key for column in columns for key in column)
-    return sorted(keys, key=lambda key: not key.startswith("timing.") or key.count(".") > 1)
 
 
 def _meaning(key: str, figures: Mapping[str, float]) -> str:
@@ -126,28 +117,24 @@ def _meaning(key: str, figures: Mapping[str, float]) -> str:
 
 def _label(key: str) -> tuple[str, str]:
     """Return the section and the display text of a flattened name."""
-    parts = key.removeprefix("timing.").split(".")
-    if parts[0] == "units":
-        _, unit, state, *kind = parts
-        text = {"busy": f"{unit}: {''.join(kind)}", "waiting": f"{unit} waits: {''.join(kind)}"}
-        return unit, text.get(state, f"{unit}: {state}")
-    if parts[0] in ("port", "instructions"):
-        return parts[0], " ".join(parts).replace("_", " ")
-    return ("totals" if len(parts) == 1 else parts[0]), parts[-1]
+    group, *rest = key.removeprefix("timing.").split(".")
+    if not rest:
+        return "totals", group
+    if group == "units":
+        unit, state, *kind = rest
+        words = {"busy": f"{unit}:", "waiting": f"{unit} waits:"}
+        return unit, " ".join([words[state], *kind] if kind else [f"{unit}:", state])
+    return group, " ".join([group, *rest]) if group in ("port", "instructions") else rest[-1]
 
 
 def numbers(data: Mapping[str, Any]) -> dict[str, float]:
-    """Flatten the figures of a report: ``"timing.units.load.idle"`` -> value."""
+    """Flatten the figures of a report but zeros: ``"timing.units.load.idle"`` -> value."""
     figures: dict[str, float] = {}
-
-    def walk(prefix: str, value: Any) -> None:
+    for key, value in data.items():
         if isinstance(value, Mapping):
-            for key, inner in value.items():
-                walk(f"{prefix}.{key}" if prefix else str(key), inner)
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            figures[prefix] = value
-
-    walk("", data)
+            figures |= {f"{key}.{name}": figure for name, figure in numbers(value).items()}
+        elif isinstance(value, int | float) and value and value is not True:
+            figures[key] = value
     return figures
 
 
@@ -162,6 +149,6 @@ def _number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"
 
 
-def _with_ratio(value: float, first: float) -> Text:
+def _with_ratio(value: float, first: float) -> str:
     ratio = f"{value / first:.2f}x" if first else "new"
-    return Text.assemble(f"{_number(value)}  ", (f"{ratio:>6}", "dim"))
+    return f"{_number(value)}  {ratio:>6}"
