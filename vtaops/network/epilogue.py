@@ -17,7 +17,7 @@ import numpy as np
 from vtaops.base.exact import magnitudes
 from vtaops.base.fixed_point import MAX_SCALE_SHIFT, MAX_SHIFT, MULTIPLIER_BITS, TWO_DIGITS
 from vtaops.base.shapes import Array
-from vtaops.graph import FineRequantization, Requantization
+from vtaops.graph import FineRequantization, Requantization, Tensor
 from vtaops.graph.operator import ACCUMULATOR
 from vtaops.graph.operators import Convolution, Weighted
 from vtaops.graph.thresholds import quotient_scale
@@ -50,7 +50,7 @@ class SumEpilogue:
     vectors: dict[str, Array] = field(default_factory=dict)
 
     @staticmethod
-    def of(op: Weighted, weight: Array, zero_points: Sequence[int], target: Target) -> SumEpilogue:
+    def of(op: Weighted, weight: Array, inputs: Sequence[Tensor], target: Target) -> SumEpilogue:
         """Return the epilogue of sums on a target.
 
         Parameters
@@ -59,8 +59,8 @@ class SumEpilogue:
             The graph's operator.
         weight : ndarray of int8 or int16
             Its weights that multiply the zero point, with output channels first.
-        zero_points : sequence of int
-            Zero points of its inputs: the data, the residual.
+        inputs : sequence of Tensor
+            The data, and the residual if there is one.
         target : Target
             The hardware.
 
@@ -70,10 +70,10 @@ class SumEpilogue:
             If the hardware cannot requantise these sums in this way.
         """
         if not target.scales:
-            return _shifted(op, weight, zero_points)
+            return _shifted(op, weight, inputs)
         if weight.dtype != np.int8:
             raise NotOnVta("type", f"its weights are {weight.dtype}; with 'post' they are int8")
-        return _scaled(op, weight, zero_points)
+        return _scaled(op, weight, inputs)
 
     def on_lanes(self, lanes: Lanes, size: int) -> SumEpilogue:
         """Return the epilogue for lanes, some of which hold the channels."""
@@ -87,7 +87,7 @@ class SumEpilogue:
         return replace(op, bias=True), self.constant.astype(np.int32)  # sums wrap as well
 
 
-def _scaled(op: Weighted, weight: Array, zero_points: Sequence[int]) -> SumEpilogue:
+def _scaled(op: Weighted, weight: Array, inputs: Sequence[Tensor]) -> SumEpilogue:
     """Return the epilogue on hardware with ``post``.
 
     Its constants fit int32, as the sums do (`Graph.add`).
@@ -104,10 +104,10 @@ def _scaled(op: Weighted, weight: Array, zero_points: Sequence[int]) -> SumEpilo
         fields["residual"] = True
         factors = np.broadcast_to(residual, (channels,))
         vectors |= _residual_digits(factors, 2)
-    return SumEpilogue(fields, _constant(op, weight, zero_points, factors), vectors)
+    return SumEpilogue(fields, _constant(op, weight, inputs, factors), vectors)
 
 
-def _shifted(op: Weighted, weight: Array, zero_points: Sequence[int]) -> SumEpilogue:
+def _shifted(op: Weighted, weight: Array, inputs: Sequence[Tensor]) -> SumEpilogue:
     """Return the epilogue on plain hardware: one shift, a factor of the residual by another one.
 
     Weights of two digits stand for the scales of the channels, so factors are terms of the sums.
@@ -118,7 +118,7 @@ def _shifted(op: Weighted, weight: Array, zero_points: Sequence[int]) -> SumEpil
     if residual is not None:
         factor = np.broadcast_to(residual, (len(weight),)) if wide else _factor(residual, shift)
     # The zero point of the result and the half for rounding are added before the shift.
-    constant = _constant(op, weight, zero_points, factor) + scaling.constant
+    constant = _constant(op, weight, inputs, factor) + scaling.constant
     reach = magnitudes(weight) + factor
     require_accumulator((128 * reach + np.abs(constant)).max())
     fields: dict[str, Any] = {"shift": shift, "clip": scaling.clip}
@@ -208,7 +208,7 @@ def _residual(op: Weighted) -> Array | None:
 
 
 def _constant(
-    op: Weighted, weight: Array, zero_points: Sequence[int], factor: Array | int
+    op: Weighted, weight: Array, inputs: Sequence[Tensor], factor: Array | int
 ) -> Array:
     """Return the part of the sums of each output channel that does not depend on the data.
 
@@ -216,9 +216,9 @@ def _constant(
     on axis 0 of `weight`.
     """
     sums = weight.reshape(len(weight), -1).sum(axis=1, dtype=np.int64)
-    total = -zero_points[0] * sums
-    if len(zero_points) > 1:
-        total = total - zero_points[1] * factor
+    total = -inputs[0].zero_point * sums
+    if len(inputs) > 1:
+        total = total - inputs[1].zero_point * factor
     return np.asarray(total if op.bias is None else total + op.bias)
 
 

@@ -201,7 +201,7 @@ def lower_max_pool(op: ops.MaxPool, node: Node, region: LoweredRegion) -> None:
     place = region.same_lanes(node)
     pool = MaxPool2d(
         **Use(place).extents,
-        channels=region.width(place),
+        channels=place.width,
         kernel=op.kernel,
         strides=op.strides,
         padding=op.window(node.inputs[0]).padding,
@@ -266,9 +266,9 @@ def _elementwise(
     elif scaling:
         fields |= {"shift": right_shift(scaling), "rounding": "half_up"}
     data = region.same_lanes(node)
-    other = region.second(node, region.lanes(data))
+    other = region.second(node, data.seen_lanes)
     clip = scaling.clip if scaling else None
-    combined = Elementwise(function=function, shape=region.shape(data), clip=clip, **fields)
+    combined = Elementwise(function=function, shape=data.shape, clip=clip, **fields)
     region.step_alike(node, combined, data, other=other)
 
 
@@ -280,8 +280,8 @@ def lower_lookup_table(op: ops.LookupTable, node: Node, region: LoweredRegion) -
         text = f"{op.kind} is a table, which {region.target.config.name} lacks"
         raise NotOnVta("extension", text)
     data = region.same_lanes(node)
-    copy = Elementwise(function="identity", shape=region.shape(data), multiplier=1)
-    uses = {"data": Use(data), "res": Use(region.result(node, region.lanes(data)))}
+    copy = Elementwise(function="identity", shape=data.shape, multiplier=1)
+    uses = {"data": Use(data), "res": Use(region.result(node, data.seen_lanes))}
     region.append(node.name, copy, uses, table=op.table)
 
 
@@ -335,7 +335,7 @@ def _skip_pixels(node: Node, region: LoweredRegion, axis: int, start: int) -> No
     read = Use(data, all_but(int(across), (start, beyond)))
     pool = MaxPool2d(
         **read.extents,
-        channels=region.width(data),
+        channels=data.width,
         kernel=1,
         strides=(1, step) if across else (step, 1),
     )
@@ -396,7 +396,7 @@ def lower_expand(op: ops.Expand, node: Node, region: LoweredRegion) -> None:
 def lower_pad(op: ops.Pad, node: Node, region: LoweredRegion) -> None:
     """Lower to a copy into an image whose border keeps the zero point, or is copied too."""
     data = region.same_lanes(node)
-    place = region.result(node, region.lanes(data))
+    place = region.result(node, data.seen_lanes)
     place.memory.filled = op.mode == "constant"
     top, left, bottom, right = op.padding
     inside = Use(place, (-top, -left, -bottom, -right))
@@ -423,9 +423,9 @@ def _repeat_border(op: ops.Pad, node: Node, region: LoweredRegion, place: Tensor
 def lower_upsample(op: ops.Upsample, node: Node, region: LoweredRegion) -> None:
     """Lower to a transposed convolution that copies each pixel to every position of its phase."""
     data, place = region.first(node), region.result(node)
-    inputs, outputs = region.width(data), region.width(place)
+    inputs, outputs = data.width, place.width
     weight = zero_weights(inputs, outputs, *op.factors)
-    weight[region.lanes(data), region.lanes(place)] = 1
+    weight[data.seen_lanes, place.seen_lanes] = 1
     uses = {"data": Use(data), "res": Use(place)}
     transposed = Conv2dTranspose(
         **uses["data"].extents,

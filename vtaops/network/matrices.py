@@ -218,7 +218,7 @@ def _aligned(
     block, images = region.block, place.memory.image[0]
     groups = 1 if images > 1 else count
     wanted = _group_lanes(len(place.lanes), groups, block)
-    if keep and region.lanes(place) == wanted:
+    if keep and place.seen_lanes == wanted:
         return place
     n, _, h, w = place.image
     copy = region.own(f"{node.name}:aligned:{tensor.name}", (n, h, w), wanted, tensor)

@@ -40,6 +40,8 @@ class StoredImage:
         Name of the buffer in the program.
     image : (int, int, int, int)
         (N, lanes, H, W), without the border; lanes fill whole blocks.
+    block : int
+        Channels of a block.
     zero_point : int
         Value of the border.
     border : (int, int, int, int)
@@ -59,6 +61,7 @@ class StoredImage:
 
     name: str
     image: Image
+    block: int
     zero_point: int = 0
     border: Sides = NO_SIDES
     role: Role = Role.SCRATCH
@@ -120,10 +123,27 @@ class TensorPlace:
         height, width = self.size or own
         return n, c, height, width
 
-    def blocks(self, block: int) -> tuple[int, int]:
-        """Return the first block of channels that holds part of it, and the number of blocks."""
-        first = min(self.lanes) // block
-        return first, max(self.lanes) // block - first + 1
+    @property
+    def block(self) -> int:
+        """The first block of channels that holds part of it."""
+        return min(self.lanes) // self.memory.block
+
+    @property
+    def width(self) -> int:
+        """The number of lanes of the blocks that hold it."""
+        return (max(self.lanes) // self.memory.block - self.block + 1) * self.memory.block
+
+    @property
+    def shape(self) -> Image:
+        """The shape of the blocks that hold it."""
+        n, _, h, w = self.image
+        return n, self.width, h, w
+
+    @property
+    def seen_lanes(self) -> Lanes:
+        """The lanes of its channels, from the first of its blocks."""
+        start = self.block * self.memory.block
+        return tuple(lane - start for lane in self.lanes)
 
 
 @dataclass(frozen=True)
@@ -161,8 +181,7 @@ class Use:
 
     def offset(self, config: HardwareConfig) -> int:
         """Return the first byte of the blocks that hold the tensor."""
-        first, _ = self.place.blocks(config.block_in)
-        return first * self.strides(config).block * config.inp.element_bytes
+        return self.place.block * self.strides(config).block * config.inp.element_bytes
 
 
 @dataclass(frozen=True, eq=False)

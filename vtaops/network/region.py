@@ -150,7 +150,7 @@ class LoweredRegion:
             name += "'"
         (n, h, w), c, inputs = size, max(lanes) + 1, role is Role.INPUT  # which the host pads
         image = n, c if inputs else self.filled(c), h, w
-        memory = StoredImage(name, image, like.zero_point, role=role, zeros=inputs)
+        memory = StoredImage(name, image, self.block, like.zero_point, role=role, zeros=inputs)
         self.memories[name] = memory
         return TensorPlace(memory, lanes)
 
@@ -167,20 +167,6 @@ class LoweredRegion:
     def filled(self, lanes: int) -> int:
         """Return the number of lanes of the blocks that hold so many lanes."""
         return ceil_div(lanes, self.block) * self.block
-
-    def width(self, place: TensorPlace) -> int:
-        """Return the number of lanes of the blocks that hold a tensor."""
-        return place.blocks(self.block)[1] * self.block
-
-    def shape(self, place: TensorPlace) -> tuple[int, int, int, int]:
-        """Return the shape of the blocks that hold a tensor."""
-        n, _, h, w = place.image
-        return n, self.width(place), h, w
-
-    def lanes(self, place: TensorPlace) -> Lanes:
-        """Return the lanes of a tensor's channels, from the first of its blocks."""
-        start = place.blocks(self.block)[0] * self.block
-        return tuple(lane - start for lane in place.lanes)
 
     # ---------------------------------------------------------------- concatenations
 
@@ -248,7 +234,7 @@ class LoweredRegion:
         If the result is part of a concatenation, or the inputs have different lanes, they are
         packed.
         """
-        found = [self.lanes(self.places[tensor.name]) for tensor in node.inputs]
+        found = [self.places[tensor.name].seen_lanes for tensor in node.inputs]
         joined = node.outputs[0].name in self._slots
         if not joined and all(lanes == found[0] for lanes in found):
             return self.first(node)
@@ -260,7 +246,7 @@ class LoweredRegion:
         """Return the second input of a node with its channels in the given lanes."""
         tensor = node.inputs[1]
         place = self.places.get(f"{node.name}<{tensor.name}", self.places[tensor.name])
-        if self.lanes(place) != lanes:
+        if place.seen_lanes != lanes:
             place = self.packed(node, tensor, "residual")
         if tensor.shape != node.inputs[0].shape:
             return place
@@ -269,7 +255,7 @@ class LoweredRegion:
     def packed(self, node: Node, tensor: Tensor, suffix: str = "packed") -> TensorPlace:
         """Return a tensor with contiguous channels, copied if necessary."""
         place = self.places[tensor.name]
-        if self.lanes(place) == packed_lanes(len(place.lanes)):
+        if place.seen_lanes == packed_lanes(len(place.lanes)):
             return place
         copy = self.new(tensor, name=f"{node.name}:{suffix}:{tensor.name}")
         self.copy(node.name, Use(place), Use(copy))
@@ -291,7 +277,7 @@ class LoweredRegion:
         self, node: Node, op: Operator, data: TensorPlace, **others: TensorPlace
     ) -> None:
         """Add an operator that keeps the lanes of `data`."""
-        places = {"data": data, **others, "res": self.result(node, self.lanes(data))}
+        places = {"data": data, **others, "res": self.result(node, data.seen_lanes)}
         self.step(node, op, {name: Use(place) for name, place in places.items()})
 
     def append(
@@ -314,7 +300,7 @@ class LoweredRegion:
         """Return a copy of a tensor in an image of its own, as the tensor sees it."""
         name = f"{node}:copy:{place.memory.name}"
         n, _, h, w = place.image
-        copy = self.own(name, (n, h, w), self.lanes(place), place.memory)
+        copy = self.own(name, (n, h, w), place.seen_lanes, place.memory)
         self.copy(node, Use(place), Use(copy))
         return copy
 
@@ -334,8 +320,8 @@ class LoweredRegion:
 
         With `zeros`, lanes of no channel become 0.
         """
-        lanes, wanted = self.lanes(data.place), self.lanes(res.place)
-        inputs, outputs, extents = self.width(data.place), self.width(res.place), data.extents
+        lanes, wanted = data.place.seen_lanes, res.place.seen_lanes
+        inputs, outputs, extents = data.place.width, res.place.width, data.extents
         uses = {"data": data, "res": res}
         if lanes == wanted and not zeros:
             shape = extents["batch"], inputs, extents["height"], extents["width"]
