@@ -165,7 +165,7 @@ class Fragments:
         for buffer in step.op.buffers(config):
             if buffer.name in step.uses:
                 extents = extents_of(buffer)
-                strides = step.uses[buffer.name].strides(config).over(extents)
+                strides = step.uses[buffer.name].seen(config)[0].over(extents)
                 if strides != Strides.of(extents).over(extents):
                     found[buffer.name] = strides
         return found

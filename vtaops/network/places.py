@@ -131,7 +131,8 @@ class TensorPlace:
     @property
     def width(self) -> int:
         """The number of lanes of the blocks that hold it."""
-        return (max(self.lanes) // self.memory.block - self.block + 1) * self.memory.block
+        size = self.memory.block
+        return (max(self.lanes) // size - self.block + 1) * size
 
     @property
     def shape(self) -> Image:
@@ -169,19 +170,14 @@ class Use:
         top, left, bottom, right = self.sides
         return {"batch": n, "height": h + top + bottom, "width": w + left + right}
 
-    def strides(self, config: HardwareConfig) -> Strides:
-        """Return the strides of the memory, for what the operator sees of it."""
-        memory = self.place.memory
+    def seen(self, config: HardwareConfig) -> tuple[Strides, int]:
+        """Return strides and first element of what the operator sees of the memory."""
+        memory, size = self.place.memory, self.place.size
         top, left = (memory.border[side] - self.sides[side] for side in (0, 1))
         found = Strides.of(extents_of(memory.buffer(config)), top, left)
-        if self.place.size is None:
-            return found
-        width = self.place.size[1]
-        return replace(found, row=width, first=top * width + left)
-
-    def offset(self, config: HardwareConfig) -> int:
-        """Return the first byte of the blocks that hold the tensor."""
-        return self.place.block * self.strides(config).block * config.inp.element_bytes
+        if size is not None:
+            found = replace(found, row=size[1], first=top * size[1] + left)
+        return found, self.place.block * found.block
 
 
 @dataclass(frozen=True, eq=False)

@@ -139,8 +139,8 @@ class _Buffers:
         for buffer in fragment.buffers:
             if buffer.name in step.uses:
                 use = step.uses[buffer.name]
-                index = self._index[use.place.memory.name]
-                places.append(BufferSlice(index, use.offset(self._config)))
+                first = use.seen(self._config)[1] * self._config.inp.element_bytes
+                places.append(BufferSlice(self._index[use.place.memory.name], first))
             elif buffer.role is Role.CONSTANT:
                 places.append(self._constant(buffer))
             else:
