@@ -207,9 +207,7 @@ def _residual(op: Weighted) -> Array | None:
     return op.residual_factor if isinstance(op, Convolution) else None
 
 
-def _constant(
-    op: Weighted, weight: Array, inputs: Sequence[Tensor], factor: Array | int
-) -> Array:
+def _constant(op: Weighted, weight: Array, inputs: Sequence[Tensor], factor: Array | int) -> Array:
     """Return the part of the sums of each output channel that does not depend on the data.
 
     It consists of the bias, and of the inputs' zero points times their weights. Output channels are

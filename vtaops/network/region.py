@@ -31,6 +31,7 @@ from vtaops.network.storage import ROWS, Image, Storage, joins_pixels, storages
 from vtaops.network.target import NotOnVta, Target
 from vtaops.ops import Conv2d, Elementwise, Operator
 from vtaops.program import Role
+from vtaops.program.region import Argument
 
 MAX_WEIGHTS = 1 << 28
 """Maximum bytes of weights made by the compiler, to move channels or for zeros between groups."""
@@ -99,6 +100,30 @@ class LoweredRegion:
         others = {t for n in self.nodes if not isinstance(n.op, ops.Matmul) for t in n.inputs}
         inputs = [t.name for t in self.inputs if t.name in known and t not in others]
         return {name: known[name].apart for name in inputs if known[name].split}
+
+    @property
+    def arguments(self) -> tuple[list[Argument], list[Argument]]:
+        """The inputs and the outputs as arguments of the program."""
+        inputs, outputs = [], []
+        for tensor in self.inputs:
+            memory, order = self.places[tensor.name].memory, self.storages[tensor.name].order
+            inputs.append(
+                Argument(
+                    tensor.name,
+                    memory.name,
+                    tensor.shape,
+                    tuple(memory.image[axis] for axis in order) or memory.image,
+                    border=memory.border,
+                    zero_point=tensor.zero_point if any(memory.border) else 0,
+                    axes=(0, 3, 1, 2) if order else (),
+                )
+            )
+        for tensor in self.outputs:
+            place, storage = self.places[tensor.name], self.storages[tensor.name]
+            buffer, image = place.memory.name, storage.parts if storage.split else ()
+            fields = {"lanes": place.lanes, "axes": storage.order}
+            outputs.append(Argument(tensor.name, buffer, tensor.shape, image, **fields))
+        return inputs, outputs
 
     @cached_property
     def outputs(self) -> list[Tensor]:

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
-from vtaops.graph import Tensor
 from vtaops.lowering import BufferSlice, Fragment, PlacedFragment, link
 from vtaops.lowering.operation import Operation
 from vtaops.model.memory import Lifetime, place
@@ -16,13 +15,13 @@ from vtaops.network.fragments import Fragments, Groups, find_groups, finished, n
 from vtaops.network.pinned import choose_staying, staying, weights_of
 from vtaops.network.placement import ping_pong
 from vtaops.network.places import MappedOperator
-from vtaops.network.region import LoweredRegion
+from vtaops.network.plan import Lowered
 from vtaops.network.target import Target
 from vtaops.program import Buffer, Program, Role
-from vtaops.program.region import Argument, Region
+from vtaops.program.region import Region
 
 
-def compile_region(region: LoweredRegion, fragments: Fragments) -> Region:
+def compile_region(region: Lowered, fragments: Fragments) -> Region:
     """Return the program of nodes that VTA executes in sequence."""
     steps = region.steps = [narrowed(step, fragments.target.config) for step in region.steps]
     ways = [find_groups(steps, fragments)]
@@ -31,19 +30,17 @@ def compile_region(region: LoweredRegion, fragments: Fragments) -> Region:
     found = [_program(region, fragments, groups) for groups in ways]
     # To simulate a program takes long.
     best = min(found, key=lambda way: way[0].steady.cycles()) if len(found) > 1 else found[0]
-    program, buffers = best
+    (program, buffers), (inputs, outputs) = best, region.arguments
     return Region(
         nodes=region.names,
         program=program,
         parameters=buffers.parameters,
-        inputs=tuple(_input(tensor, region) for tensor in region.inputs),
-        outputs=tuple(_output(tensor, region) for tensor in region.outputs),
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
     )
 
 
-def _program(
-    region: LoweredRegion, fragments: Fragments, groups: Groups
-) -> tuple[Program, _Buffers]:
+def _program(region: Lowered, fragments: Fragments, groups: Groups) -> tuple[Program, _Buffers]:
     """Return the program in which some steps run together, and its buffers."""
     buffers = _Buffers(region, fragments.target, groups)
     shared = {
@@ -87,31 +84,10 @@ def _placed(
     return placed, loads
 
 
-def _input(tensor: Tensor, region: LoweredRegion) -> Argument:
-    memory = region.places[tensor.name].memory
-    order = region.storages[tensor.name].order
-    return Argument(
-        tensor.name,
-        memory.name,
-        tensor.shape,
-        tuple(memory.image[axis] for axis in order) or memory.image,
-        border=memory.border,
-        zero_point=tensor.zero_point if any(memory.border) else 0,
-        axes=(0, 3, 1, 2) if order else (),
-    )
-
-
-def _output(tensor: Tensor, region: LoweredRegion) -> Argument:
-    place, storage = region.places[tensor.name], region.storages[tensor.name]
-    image = storage.parts if storage.split else ()
-    name = place.memory.name
-    return Argument(tensor.name, name, tensor.shape, image, lanes=place.lanes, axes=storage.order)
-
-
 class _Buffers:
     """The buffers of a region's program."""
 
-    def __init__(self, region: LoweredRegion, target: Target, groups: Collection[range]) -> None:
+    def __init__(self, region: Lowered, target: Target, groups: Collection[range]) -> None:
         self.all: list[Buffer] = []
         self.parameters: dict[str, Array] = {}
         self._index: dict[str, int] = {}
