@@ -107,42 +107,13 @@ class Fragments:
     target: Target
     pin_weights: bool = False
     _known: dict[tuple[object, ...], Fragment] = field(default_factory=dict)
-    _of: dict[MappedOperator, Fragment] = field(default_factory=dict)
 
     def of(self, step: MappedOperator) -> Fragment:
         """Return the operations of a step, but for the numbers of its results (`finished`)."""
-        if step not in self._of:
-            config = self.target.config
-            tiling = default_tiling(step.op, config)
-            self._of[step] = self._emitted(step, tiling, POST_ROWS)
-        return self._of[step]
+        return self.emitted(step, default_tiling(step.op, self.target.config), POST_ROWS)
 
-    def find_fused(self, steps: Sequence[MappedOperator], limit: float) -> GroupTiling | None:
-        """Return tilings of steps that pass tiles to each other; None if that is impossible.
-
-        Also returns None if all take `limit` cycles or more by estimate.
-        """
-        ops, config = [step.op for step in steps], self.target.config
-        if not config.has(Extension.FORWARD) or not all(isinstance(op, Conv2d) for op in ops):
-            return None
-        return next(fused_tilings(ops, config, limit), None)
-
-    def find_interleaved(self, steps: Sequence[MappedOperator]) -> GroupTiling | None:
-        """Return tilings of steps that fit the scratchpads side by side; None if none do."""
-        ops = [step.op for step in steps]
-        find = classifier_tilings if _is_classifier(ops) else interleaved_tilings
-        return find(ops, self.target.config)
-
-    def co_allocate(
-        self, steps: Sequence[MappedOperator], tilings: Sequence[Tiling]
-    ) -> list[Fragment] | None:
-        """Return the operations of steps side by side in the scratchpads; None if too large."""
-        rows = parameter_rows(tilings, self.target.config)
-        with suppress(ScheduleError):  # estimates do not count rows of POST
-            return pack_side_by_side([*map(self._emitted, steps, tilings, rows)])
-        return None
-
-    def _emitted(self, step: MappedOperator, tiling: Tiling, rows: int) -> Fragment:
+    def emitted(self, step: MappedOperator, tiling: Tiling, rows: int) -> Fragment:
+        """Return the operations of a step with a tiling and so many rows of POST."""
         strides = self._strides(step)
         tabulated = TABLE in step.weights
         op = _common(step.op)
@@ -225,7 +196,7 @@ def find_groups(
     chains = _candidates(steps, fragments, resident)
     while True:
         chosen = _most_saving({span: chain.saved for span, chain in chains.items()}, len(steps))
-        untried = dict.fromkeys(chains[span] for span in chosen if not chains[span].tried)
+        untried = dict.fromkeys(chains[span] for span in chosen if chains[span].ways)
         if not untried:
             return {span: turns for span in chosen if (turns := chains[span].best)}
         for chain in tracked("pair layer", [*untried], lambda chain: chain.steps[-1].node):
@@ -338,8 +309,8 @@ class FusionCandidate:
         Cycles that are saved; an estimate until it is tried.
     best : Interleaving or None
         How they run together, if that is known to pay.
-    tried : bool
-        Whether `saved` and `best` are final.
+    ways : list of (GroupTiling, tuple of int)
+        Tilings that may pay, with the lags to try, until they are tried.
     """
 
     def __init__(
@@ -347,7 +318,7 @@ class FusionCandidate:
     ) -> None:
         self.steps, self._fragments, self._resident = steps, fragments, resident
         self.best: Interleaving | None = None
-        self.saved, self.tried = 0, True
+        self.saved, self.ways = 0, list[tuple[GroupTiling, tuple[int, ...]]]()
         ops = [step.op for step in steps]
         apart = self._chained([fragments.of(step) for step in steps])
         self._dram = planned(apart.config)
@@ -366,36 +337,42 @@ class FusionCandidate:
 
     def _estimate(self) -> None:
         """Find tilings, and estimate from theirs what is saved."""
-        self._fused = self._fragments.find_fused(self.steps, self._limit)
-        self._interleaved = self._fragments.find_interleaved(self.steps)
-        ways = filter(None, (self._fused, self._interleaved))
-        least = min((way.cycles for way in ways), default=self._cycles)
+        ops, config = [step.op for step in self.steps], self._fragments.target.config
+        chain = config.has(Extension.FORWARD) and all(isinstance(op, Conv2d) for op in ops)
+        fused = next(fused_tilings(ops, config, self._limit), None) if chain else None
+        find = classifier_tilings if _is_classifier(ops) else interleaved_tilings
+        found = (fused, (TIGHT_LAG, TIGHT_LAG + 1)), (find(ops, config), (LAG,))
+        ways = [(way, lags) for way, lags in found if way]
+        least = min((way.cycles for way, _ in ways), default=self._cycles)
         if least < self._limit:
-            self.saved = round(self._cycles - least)
-            self.tried = False
+            self.saved, self.ways = round(self._cycles - least), ways
 
     def try_together(self) -> None:
-        """Compile the steps with these tilings, and find out what is saved."""
-        fewest = self._limit
+        """Compile the steps with these tilings, and find out what is saved.
 
-        def run(way: GroupTiling | None, *lags: int) -> None:
-            """Try each lag, the next one only if the one before saves cycles."""
-            nonlocal fewest
-            together = self._fragments.co_allocate(self.steps, way.tilings) if way else None
-            if together is None:
-                return
-            for lag in lags:
+        Of several lags, the next one is tried only if the one before saves cycles.
+        """
+        fewest = self._limit
+        for way, lags in self.ways:
+            if self.best and fewest <= NEAR_BOUND * self._busy:
+                break
+            together = self._side_by_side(way)
+            for lag in lags if together else ():
                 cycles = self._chained(together, lag).cycles(self._dram)
                 if cycles >= self._limit:
-                    return
+                    break
                 if cycles < fewest:
                     fewest, self.best = cycles, Interleaving(together, lag)
-
-        run(self._fused, TIGHT_LAG, TIGHT_LAG + 1)
-        if self.best is None or fewest > NEAR_BOUND * self._busy:
-            run(self._interleaved, LAG)
         self.saved = self._cycles - round(fewest) if self.best else 0
-        self.tried = True
+        self.ways = []
+
+    def _side_by_side(self, way: GroupTiling) -> list[Fragment] | None:
+        """Return the operations of the steps side by side in the scratchpads; None if too large."""
+        rows = parameter_rows(way.tilings, self._fragments.target.config)
+        with suppress(ScheduleError):  # estimates do not count rows of POST
+            emitted = map(self._fragments.emitted, self.steps, way.tilings, rows)
+            return pack_side_by_side([*emitted])
+        return None
 
 
 def chained(
