@@ -11,8 +11,7 @@ bit for bit, on every device.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -219,13 +218,28 @@ def _differing(
 
 
 def _finest(op: Any, low: Integers, high: Integers) -> Replacement:
-    """Return an operator with the fine scales that are nearest to its own on intervals of sums."""
-    chosen, bias = _fine_channels(op.requantization, low, high)
-    made = replace(op, requantization=_nudged(chosen, op.requantization))
+    """Return an operator with the fine scales that are nearest to its own on intervals of sums.
+
+    A channel with a constant sum gets a sum and a scale that give its result.
+    """
+    scaling, fixed = op.requantization, low == high
+    ratio = np.broadcast_to(np.maximum(scaling.multiplier, 1) / 2.0**scaling.shift, low.shape)
+    ends = enumerate(zip(low.tolist(), high.tolist(), strict=True))
+    steps = [steps_of_requantization(scaling, channel, *pair) for channel, pair in ends]
+
+    def of_kind(kind: int) -> list[FineScale]:
+        constant = FineScale(1 << 23, CONSTANT_SHIFT, 0, kind)
+        channels = zip(fixed, steps, ratio.tolist(), strict=True)
+        return [constant if one else fine_scale_for(*rest, kind) for one, *rest in channels]
+
+    best = _fewest(map(of_kind, KINDS[scaling.rounds]))
+    made = replace(op, requantization=_nudged(best, scaling))
+    results = _applied(scaling, low) - scaling.zero_point
+    bias = np.where(fixed, (results << (CONSTANT_SHIFT - 23)) - low, 0)
     if isinstance(op, Weighted) and bias.any():
         before = 0 if op.bias is None else op.bias.astype(np.int64)
         made = replace(made, bias=(before + bias).astype(np.int32))
-    return Replacement(made, _off(chosen))
+    return Replacement(made, _off(best))
 
 
 def _in_weights(
@@ -245,48 +259,19 @@ def _coarse(scaling: Requantization) -> Requantization:
     return Requantization.from_ratio(ratios(scaling), scaling.zero_point, scaling.clip)
 
 
-def _fine_channels(
-    scaling: TfliteRequantization, low: Integers, high: Integers
-) -> tuple[list[FineScale], Integers]:
-    """Return a scale per channel, all of one kind, and the additional biases.
-
-    Channels with the same ratio have a common one, if it is exact. A channel with a constant sum
-    gets a sum and a scale that give its result.
-    """
-    fixed, alike = low == high, defaultdict[tuple[int, int], list[int]](list)
-    numbers = (np.broadcast_to(n, low.shape).tolist() for n in (scaling.multiplier, scaling.shift))
-    pairs = [*zip(*numbers, strict=True)]
-    for channel in np.flatnonzero(~fixed).tolist():
-        alike[pairs[channel]].append(channel)
-    best: list[FineScale] = []
-    for kind in KINDS[scaling.rounds]:
-        found = [FineScale(1 << 23, CONSTANT_SHIFT, 0, kind)] * len(low)
-        for channels in alike.values():
-            common = _scale(scaling, low, high, channels, kind)
-            for channel in channels:
-                found[channel] = (
-                    _scale(scaling, low, high, [channel], kind) if common.differing else common
-                )
-        if not best or _off(found) < _off(best):
-            best = found
+def _fewest(found: Iterable[Sequence[FineScale]]) -> Sequence[FineScale]:
+    """Return the first scales of all channels that are exact, or those wrong for fewest sums."""
+    best: Sequence[FineScale] = ()
+    for scales in found:
+        if not best or _off(scales) < _off(best):
+            best = scales
         if not _off(best):
             break
-    results = _applied(scaling, low) - scaling.zero_point
-    return best, np.where(fixed, (results << (CONSTANT_SHIFT - 23)) - low, 0)
+    return best
 
 
 def _off(scales: Sequence[FineScale]) -> int:
     return sum(scale.differing for scale in scales)
-
-
-def _scale(
-    scaling: Requantization, low: Integers, high: Integers, channels: list[int], kind: int
-) -> FineScale:
-    """Return the scale nearest to that of some channels, which is the same for all."""
-    values = np.broadcast_to(np.maximum(scaling.multiplier, 1) / 2.0**scaling.shift, low.shape)
-    ends = int(low[channels].min()), int(high[channels].max())
-    steps = steps_of_requantization(scaling, channels[0], *ends)
-    return fine_scale_for(steps, float(values[channels[0]]), kind)
 
 
 def _nudged(scales: Sequence[FineScale], scaling: Requantization) -> FineRequantization:
@@ -377,8 +362,7 @@ def _fitted(
     steps = _steps_of_results(sums, results, scaling)
     if steps is None:
         return None
-    found = [fine_scale_for(steps, ratio, kind) for kind in kinds]
-    return _nudged([min(found, key=lambda scale: scale.differing)], scaling)
+    return _nudged(_fewest([fine_scale_for(steps, ratio, kind)] for kind in kinds), scaling)
 
 
 def _values(inputs: Sequence[Tensor], ranges: Sequence[ValueRange]) -> list[Integers]:
