@@ -19,7 +19,7 @@ from vtaops.base.fixed_point import MAX_SCALE_SHIFT, MAX_SHIFT, MULTIPLIER_BITS,
 from vtaops.base.shapes import Array
 from vtaops.graph import FineRequantization, Requantization, Tensor
 from vtaops.graph.operator import ACCUMULATOR
-from vtaops.graph.operators import Convolution, Weighted
+from vtaops.graph.operators import Weighted
 from vtaops.graph.thresholds import quotient_scale
 from vtaops.network.places import Lanes, on_lanes
 from vtaops.network.target import NotOnVta, Target
@@ -92,7 +92,8 @@ def _scaled(op: Weighted, weight: Array, inputs: Sequence[Tensor]) -> SumEpilogu
 
     Its constants fit int32, as the sums do (`Graph.add`).
     """
-    scaling, channels, residual = op.requantization, len(weight), _residual(op)
+    scaling, channels = op.requantization, len(weight)
+    residual = getattr(op, "residual_factor", None)
     fields: dict[str, Any] = {"scales": True, "shift": 0, "clip": scaling.clip}
     fields["zero_point"] = scaling.zero_point
     if isinstance(scaling, FineRequantization):
@@ -112,7 +113,8 @@ def _shifted(op: Weighted, weight: Array, inputs: Sequence[Tensor]) -> SumEpilog
 
     Weights of two digits stand for the scales of the channels, so factors are terms of the sums.
     """
-    scaling, residual, wide = op.requantization, _residual(op), weight.dtype == np.int16
+    scaling, wide = op.requantization, weight.dtype == np.int16
+    residual = getattr(op, "residual_factor", None)
     shift = _shift_behind(scaling)
     factor: Any = 0
     if residual is not None:
@@ -200,11 +202,6 @@ def require_accumulator(bound: int) -> None:
 def common_shift(factor: int, shift: int) -> int:
     """Return how many of the low `shift` bits of a factor are zero."""
     return min(shift, (factor & -factor).bit_length() - 1)
-
-
-def _residual(op: Weighted) -> Array | None:
-    """Return the factor of the residual that an operator adds; None if it adds none."""
-    return op.residual_factor if isinstance(op, Convolution) else None
 
 
 def _constant(op: Weighted, weight: Array, inputs: Sequence[Tensor], factor: Array | int) -> Array:

@@ -212,8 +212,7 @@ def _aligned(
     wanted = _group_lanes(len(place.lanes), groups, region.block)
     if keep and place.seen_lanes == wanted:
         return place
-    n, _, h, w = place.image
-    copy = region.own(f"{node.name}:aligned:{tensor.name}", (n, h, w), wanted, tensor)
+    copy = region.own(f"{node.name}:aligned:{tensor.name}", place.image, wanted, tensor)
     region.copy(node.name, Use(place), Use(copy), zeros=True)
     copy.memory.zeros = True
     return copy
@@ -243,7 +242,7 @@ def _transposed(
     groups = 1 if images > 1 else count
     lanes = _group_lanes(pixels * groups, groups, region.block)
     name = f"{node.name}:transposed:{tensor.name}"
-    turned = region.own(name, (images, channels, 1), lanes, tensor)
+    turned = region.own(name, (images, len(lanes), channels, 1), lanes, tensor)
     turned.memory.zeros = tensor.zero_point == 0 or pixels % region.block == 0
     _read_as_weights(turned.memory)
     for number in range(count):
@@ -290,8 +289,7 @@ def flattened(node: Node, region: LoweredRegion) -> TensorPlace:
     if as_rows:
         lane = np.arange(each * pixels).reshape(-1, pixels, block).swapaxes(1, 2)
         source = region.seen_as(node, region.packed(node, tensor), (1, channels, pixels, 1))
-        size = rows[0], *rows[2:]
-        target = region.own(result.name, size, tuple(lane.ravel().tolist()), result)
+        target = region.own(result.name, rows, tuple(lane.ravel().tolist()), result)
     else:
         source, target = region.first(node), replace(region.result(node), size=(pixels, 1))
     target.memory.fix()
@@ -444,7 +442,7 @@ def _columns(
     tensor, lanes = node.inputs[0], _group_lanes(op.rows, 1, region.block)
     storage = region.storages[tensor.name]
     n = storage.image[0] * storage.row_groups(tensor.shape)
-    place = region.own(f"{node.name}:{name}", (n, op.channels, 1), lanes, like)
+    place = region.own(f"{node.name}:{name}", (n, op.rows, op.channels, 1), lanes, like)
     _read_as_weights(place.memory)
     return place
 
@@ -452,11 +450,11 @@ def _columns(
 def _of_rows(node: Node, op: RowOperator, region: LoweredRegion) -> TensorPlace:
     """Return a place for the result of a function of rows."""
     (result,) = node.outputs
-    n, channels, height, width = region.storages[node.inputs[0].name].image
-    lanes = _group_lanes(channels, channels // op.channels, region.block)
+    image = region.image_of(node.inputs[0])
+    lanes = _group_lanes(image[1], image[1] // op.channels, region.block)
     if _is_permuted(given := region.places[node.inputs[0].name], op):
         lanes = given.lanes
-    place = region.own(result.name, (n, height, width), lanes, result)
+    place = region.own(result.name, image, lanes, result)
     place.memory.fix()
     region.places[result.name] = place
     return place

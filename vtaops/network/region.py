@@ -159,22 +159,22 @@ class LoweredRegion:
         self, tensor: Tensor, lanes: Lanes = (), *, role: Role = Role.SCRATCH, name: str = ""
     ) -> TensorPlace:
         """Return a new image for a tensor, by default with contiguous channels."""
-        n, c, h, w = self.image_of(tensor)
-        return self.own(name or tensor.name, (n, h, w), lanes or packed_lanes(c), tensor, role)
+        image = self.image_of(tensor)
+        return self.own(name or tensor.name, image, lanes or packed_lanes(image[1]), tensor, role)
 
     def own(
         self,
         name: str,
-        size: tuple[int, int, int],
+        size: Image,
         lanes: Lanes,
         like: Tensor | StoredImage,
         role: Role = Role.SCRATCH,
     ) -> TensorPlace:
-        """Return a place of its own for a tensor, in an image of any size (N, H, W) and order."""
+        """Return a place of its own for a tensor, in an image of a size, but with these lanes."""
         while name in self.memories:
             name += "'"
-        (n, h, w), c, inputs = size, max(lanes) + 1, role is Role.INPUT  # which the host pads
-        image = n, c if inputs else self.filled(c), h, w
+        (n, _, *pixels), c, inputs = size, max(lanes) + 1, role is Role.INPUT  # which the host pads
+        image = n, c if inputs else self.filled(c), *pixels
         memory = StoredImage(name, image, self.block, like.zero_point, role=role, zeros=inputs)
         self.memories[name] = memory
         return TensorPlace(memory, lanes)
@@ -324,8 +324,7 @@ class LoweredRegion:
     def _copied(self, node: str, place: TensorPlace) -> TensorPlace:
         """Return a copy of a tensor in an image of its own, as the tensor sees it."""
         name = f"{node}:copy:{place.memory.name}"
-        n, _, h, w = place.image
-        copy = self.own(name, (n, h, w), place.seen_lanes, place.memory)
+        copy = self.own(name, place.image, place.seen_lanes, place.memory)
         self.copy(node, Use(place), Use(copy))
         return copy
 

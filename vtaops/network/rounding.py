@@ -189,32 +189,29 @@ def round_sums(
     target: Target,
 ) -> Replacement | None:
     """Round sums of products, or values, whose scales may differ by channel."""
-    scaling = op.requantization
-    if not target.scales and isinstance(op, ops.Convolution | ops.Dense):
-        found = _in_weights(op, inputs, ranges)
-        if found is not None:
-            return found
+    scaling, coarse = op.requantization, _coarse(op.requantization)
+    if not target.scales and coarse.right_shift is None:
+        if isinstance(op, ops.Requantize):
+            coarse = nearest(coarse)
+        elif isinstance(op, ops.Convolution | ops.Dense):
+            values = _real(ranges[0], inputs[0], padded=any(getattr(op, "padding", ())))
+            if found := folded(op, inputs, *values):
+                made, largest = found
+                return Replacement(made, most=math.ceil(largest))
     if len(inputs) > 1:
         return None
-    low, high = _interval(op, inputs[0], ranges[0])
+    ends = _interval(op, inputs[0], ranges[0])
     if target.fine:
-        return _finest(op, low, high)
-    coarse = _coarse(scaling)
-    if not target.scales and isinstance(op, ops.Requantize) and coarse.right_shift is None:
-        coarse = nearest(coarse)
-    ends = enumerate(zip(low.tolist(), high.tolist(), strict=True))
-    count = sum(_differing(coarse, scaling, channel, *pair) for channel, pair in ends)
+        return _finest(op, *ends)
+    pairs = zip(_steps(coarse, *ends), _steps(scaling, *ends), strict=True)
+    count = sum(int(np.abs(own.first - wanted.first).sum()) for own, wanted in pairs)
     return Replacement(replace(op, requantization=coarse), count)
 
 
-def _differing(
-    first: Requantization, second: Requantization, channel: int, low: int, high: int
-) -> int:
-    """Return for how many sums of a channel two requantisations differ."""
-    own, wanted = (
-        steps_of_requantization(each, channel, low, high).first for each in (first, second)
-    )
-    return int(np.abs(own - wanted).sum())
+def _steps(scaling: Requantization, low: Integers, high: Integers) -> list[Steps]:
+    """Return the steps of each channel on its interval of sums."""
+    ends = enumerate(zip(low.tolist(), high.tolist(), strict=True))
+    return [steps_of_requantization(scaling, channel, *pair) for channel, pair in ends]
 
 
 def _finest(op: Any, low: Integers, high: Integers) -> Replacement:
@@ -223,9 +220,7 @@ def _finest(op: Any, low: Integers, high: Integers) -> Replacement:
     A channel with a constant sum gets a sum and a scale that give its result.
     """
     scaling, fixed = op.requantization, low == high
-    ratio = np.broadcast_to(np.maximum(scaling.multiplier, 1) / 2.0**scaling.shift, low.shape)
-    ends = enumerate(zip(low.tolist(), high.tolist(), strict=True))
-    steps = [steps_of_requantization(scaling, channel, *pair) for channel, pair in ends]
+    ratio, steps = np.broadcast_to(ratios(scaling), low.shape), _steps(scaling, low, high)
 
     def of_kind(kind: int) -> list[FineScale]:
         constant = FineScale(1 << 23, CONSTANT_SHIFT, 0, kind)
@@ -240,18 +235,6 @@ def _finest(op: Any, low: Integers, high: Integers) -> Replacement:
         before = 0 if op.bias is None else op.bias.astype(np.int64)
         made = replace(made, bias=(before + bias).astype(np.int32))
     return Replacement(made, _off(best))
-
-
-def _in_weights(
-    op: ops.Convolution | ops.Dense, inputs: Sequence[Tensor], ranges: Sequence[ValueRange]
-) -> Replacement | None:
-    """Return an operator with its scales in its weights; None if there is a shift instead."""
-    padded = any(getattr(op, "padding", ()))
-    found = folded(op, inputs, *_real(ranges[0], inputs[0], padded=padded))
-    if found is None or _coarse(op.requantization).right_shift is not None:
-        return None
-    made, largest = found
-    return Replacement(made, most=math.ceil(largest))
 
 
 def _coarse(scaling: Requantization) -> Requantization:
@@ -304,8 +287,7 @@ def round_average_pool(
         if target.fine:
             ends = size * (np.array([[-128], [127]]) - zero)
             return _finest(op, *ends)
-        ratio = float(scaling.multiplier) / 2.0 ** float(scaling.shift) * size * op.factor
-        zero_point = scaling.zero_point
+        ratio, zero_point = float(ratios(scaling)) * size * op.factor, scaling.zero_point
     widths = [7]
     if not (target.scales or op.differs(source)):  # 15 bits are two digits, if sums fit int32
         widths.append(max(7, min(15, 31 - math.ceil(math.log2(256 * size)))))
@@ -347,8 +329,7 @@ def round_multiply(
     made = _coarse(scaling)
     if target.fine:
         assert isinstance(scaling, TfliteRequantization)  # others are unchanged there
-        ratio = max(float(scaling.multiplier), 1.0) / 2.0 ** float(scaling.shift)
-        fitted = _fitted(sums, results, ratio, scaling, KINDS[scaling.rounds])
+        fitted = _fitted(sums, results, float(ratios(scaling)), scaling, KINDS[scaling.rounds])
         assert fitted is not None  # a requantisation is monotone
         made = fitted
     rounded = replace(op, requantization=made)
@@ -419,8 +400,7 @@ def round_add(
 
 def _ratios(op: ops.Add | ops.RescaledAdd) -> tuple[float, float]:
     """Return the steps of each operand, in steps of the result."""
-    scaling = op.requantization
-    ratio = float(scaling.multiplier) / 2.0 ** float(scaling.shift)
+    ratio = float(ratios(op.requantization))
     if isinstance(op, ops.Add):
         return op.factors[0] * ratio, op.factors[1] * ratio
     (m, n), (s, t) = op.multipliers, op.shifts
