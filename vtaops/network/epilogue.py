@@ -15,7 +15,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from vtaops.base.exact import magnitudes
-from vtaops.base.fixed_point import MAX_SCALE_SHIFT, MAX_SHIFT, MULTIPLIER_BITS, TWO_DIGITS
+from vtaops.base.fixed_point import (
+    FINE_BITS,
+    MAX_SCALE_SHIFT,
+    MAX_SHIFT,
+    MULTIPLIER_BITS,
+    TWO_DIGITS,
+)
 from vtaops.base.shapes import Array
 from vtaops.graph import FineRequantization, Requantization, Tensor
 from vtaops.graph.operator import ACCUMULATOR
@@ -217,23 +223,30 @@ def _constant(op: Weighted, weight: Array, inputs: Sequence[Tensor], factor: Arr
     return np.asarray(total if op.bias is None else total + op.bias)
 
 
-def uniform(scaling: Requantization, factor: int = 1) -> dict[str, Any] | None:
-    """Return the parameters of one scale for all channels; None if channels differ.
+def scale_of(scaling: Requantization, target: Target) -> dict[str, Any]:
+    """Return the parameters of one scale for all channels; raises NotOnVta if there is none."""
+    if target.scales:
+        return uniform(scaling)
+    return {"shift": right_shift(scaling), "rounding": "half_up"}
+
+
+def uniform(scaling: Requantization, factor: int = 1) -> dict[str, Any]:
+    """Return the parameters of one fixed-point scale; raises NotOnVta if channels differ.
 
     `factor` is an exact factor of the sums.
     """
-    names = ["multiplier", "shift"] + ["nudge"] * isinstance(scaling, FineRequantization)
-    found = {name: np.unique(getattr(scaling, name)) for name in names}
-    if factor < 0 or any(values.size > 1 for values in found.values()):
-        return None
-    scale: dict[str, Any] = {name: int(values[0]) for name, values in found.items()}
-    scale["zero_point"] = scaling.zero_point
+    scale: dict[str, Any] = {"zero_point": scaling.zero_point}
+    limit = 1 << MULTIPLIER_BITS
     if isinstance(scaling, FineRequantization):
-        return scale | {"fine": scaling.fine} if factor == 1 else None
-    scale["multiplier"] *= factor
-    if not scale["multiplier"]:  # 0 would mean none: this one leaves nothing of 32 bits either
-        scale |= {"multiplier": 1, "shift": MAX_SCALE_SHIFT}
-    return scale if scale["multiplier"] < 1 << MULTIPLIER_BITS else None
+        scale |= {"nudge": int(scaling.nudge.max()), "fine": scaling.fine}
+        limit = 1 << FINE_BITS if factor == 1 else 0
+    multiplier, shift = int(scaling.multiplier.max()) * factor, int(scaling.shift.max())
+    differs = any(np.ptp(getattr(scaling, name)) for name in scaling.limits)
+    if differs or not 0 <= multiplier < limit:
+        raise NotOnVta("scale", "its factor and its multiplier exceed 16 bits together")
+    if not multiplier:  # 0 would mean none: this one leaves nothing of 32 bits either
+        multiplier, shift = 1, MAX_SCALE_SHIFT
+    return scale | {"multiplier": multiplier, "shift": shift}
 
 
 def divided(count: int) -> dict[str, Any]:
@@ -241,8 +254,3 @@ def divided(count: int) -> dict[str, Any]:
     scale = quotient_scale(count)
     names = "multiplier", "shift", "nudge"
     return {name: getattr(scale, name) for name in names} | {"fine": scale.kind}
-
-
-def as_int32(value: int) -> int:
-    """Return an integer wrapped to int32."""
-    return (value + (1 << 31)) % (1 << 32) - (1 << 31)

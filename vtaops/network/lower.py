@@ -27,11 +27,10 @@ from vtaops.graph import (
 from vtaops.graph import operators as ops
 from vtaops.machine.capabilities import Feature
 from vtaops.network.epilogue import (
-    as_int32,
     require_accumulator,
     require_digits,
     right_shift,
-    uniform,
+    scale_of,
 )
 from vtaops.network.lower_sums import (
     lower_average_pool,
@@ -228,7 +227,8 @@ def lower_add(op: ops.Add, node: Node, region: LoweredRegion) -> None:
             text = f"its constant of the zero points: {error}"
             raise NotOnVta("zero_point", text) from error
     first, second = factors
-    fields = {"scale": first, "other_scale": second, "constant": as_int32(constant)}
+    constant = int(np.int64(constant).astype(np.int32))  # sums wrap as well
+    fields = {"scale": first, "other_scale": second, "constant": constant}
     _elementwise(node, region, "add", scaling, **fields)
 
 
@@ -259,12 +259,8 @@ def _elementwise(
     **fields: Any,
 ) -> None:
     """Add a function of two tensors."""
-    if scaling and region.target.scales:
-        scale = uniform(scaling)
-        assert scale is not None
-        fields |= scale
-    elif scaling:
-        fields |= {"shift": right_shift(scaling), "rounding": "half_up"}
+    if scaling:
+        fields |= scale_of(scaling, region.target)
     data = region.same_lanes(node)
     other = region.second(node, data.seen_lanes)
     clip = scaling.clip if scaling else None

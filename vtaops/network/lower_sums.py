@@ -120,11 +120,10 @@ def _add_sum(
             high, low = (digit.astype(np.int8) for digit in digits(weight))
             kernels = {"kernel": low, "kernel_high": high}
         region.step(node, op, uses, **kernels, bias=bias, **epilogue.vectors)
-    elif constant.any():
-        op, tiles = replace(op, bias_tiles=True), constants[:, :, None, None]
-        region.step(node, op, uses, kernel=weight, constant_scale=tiles)
-    else:
-        region.step(node, op, uses, kernel=weight)
+        return
+    tiles = constants[:, :, None, None] if constant.any() else None
+    op = replace(op, bias_tiles=tiles is not None)
+    region.step(node, op, uses, kernel=weight, constant_scale=tiles)
 
 
 def ungrouped(weight: Array, groups: int) -> Array:

@@ -374,13 +374,11 @@ def lower_row_softmax(op: ops.RowSoftmax, node: Node, region: LoweredRegion) -> 
         As `lower_row_norm`.
     """
     (result,), extents = node.outputs, _extents(node, region)
-    scale = uniform(op.requantization)
-    assert scale is not None
     given = len(node.inputs) > 1
     masked = given or op.mask is not None
     below = RowsBelowMaximum(**extents, masked=masked, given=given)
     least, most = op.requantization.clip
-    shares = ColumnShares(**extents, least=least, most=most, **scale)
+    shares = ColumnShares(**extents, least=least, most=most, **uniform(op.requantization))
     for function in (below, shares):
         _check(function, region.target)
     sources = [_rows(node, shares, tensor, region) for tensor in node.inputs]

@@ -14,7 +14,7 @@ from typing import Any
 
 from vtaops.graph import FineRequantization, Graph, Node, Requantization
 from vtaops.graph.operators import Matmul
-from vtaops.network.epilogue import require_accumulator, right_shift, uniform
+from vtaops.network.epilogue import require_accumulator, scale_of
 from vtaops.network.places import MappedOperator, StoredImage, TensorPlace, Use
 from vtaops.network.storage import matrices_of
 from vtaops.network.target import NotOnVta, Target
@@ -81,13 +81,11 @@ def _scale(
     scaling: Requantization, zeros: Sequence[int], inner: int, target: Target
 ) -> dict[str, Any]:
     """Return the parameters of the requantisation and of the operands' zero points."""
+    scale = scale_of(scaling, target)
     if target.scales:
-        scale = uniform(scaling)
-        assert scale is not None
         return {**scale, "data_zero_point": zeros[0], "other_zero_point": zeros[1]}
-    shift = right_shift(scaling)
     if scaling.zero_point or any(zeros):
         text = f"its zero points are {[*zeros, scaling.zero_point]}; without 'post' it needs 0"
         raise NotOnVta("zero_point", text)
-    require_accumulator(128 * 128 * inner + (1 << shift >> 1))
-    return {"shift": shift, "rounding": "half_up"}
+    require_accumulator(128 * 128 * inner + (1 << scale["shift"] >> 1))
+    return scale

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from itertools import chain, count
 
 from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
@@ -91,7 +92,7 @@ class _Buffers:
         self.all: list[Buffer] = []
         self.parameters: dict[str, Array] = {}
         self._index: dict[str, int] = {}
-        self._shared: dict[tuple[Buffer, bytes], int] = {}
+        self._known: dict[tuple[Buffer, bytes], int] = {}
         self._config = target.config
         made = [memory.buffer(target.config) for memory in region.memories.values()]
         alignment = max(
@@ -117,33 +118,25 @@ class _Buffers:
                 use = step.uses[buffer.name]
                 first = use.seen(self._config)[1] * self._config.inp.element_bytes
                 places.append(BufferSlice(self._index[use.place.memory.name], first))
-            elif buffer.role is Role.CONSTANT:
-                places.append(self._constant(buffer))
             else:
-                places.append(self._parameter(step, buffer))
+                places.append(self._shared(step, buffer))
         return PlacedFragment(fragment, tuple(places), step.node)
 
-    def _constant(self, buffer: Buffer) -> int:
-        """Return the buffer shared by equal constants."""
-        key = replace(buffer, name=""), b""
-        if key not in self._shared:
-            name = f"constant:{sum(not content for _, content in self._shared)}"
-            self._shared[key] = self._add(replace(buffer, name=name))
-        return self._shared[key]
-
-    def _parameter(self, step: MappedOperator, buffer: Buffer) -> int:
-        """Return the buffer shared by parameters of equal images."""
-        image = buffer.pack(step.weights[buffer.name])
-        buffer = replace(buffer, role=Role.PARAMETER)  # also data, where it is a constant
-        key = replace(buffer, name=""), hashlib.sha256(image.tobytes()).digest()
-        if key not in self._shared:
-            name, count = f"{step.node}:{buffer.name}", 1
-            while name in self._index:
-                count += 1
-                name = f"{step.node}:{buffer.name}:{count}"
-            self.parameters[name] = image
-            self._shared[key] = self._add(replace(buffer, name=name))
-        return self._shared[key]
+    def _shared(self, step: MappedOperator, buffer: Buffer) -> int:
+        """Return the buffer shared by equal constants, or by parameters of equal images."""
+        name, image = f"constant:{len(self._known) - len(self.parameters)}", None
+        if buffer.role is not Role.CONSTANT:
+            image, base = buffer.pack(step.weights[buffer.name]), f"{step.node}:{buffer.name}"
+            buffer = replace(buffer, role=Role.PARAMETER)  # also data, where it is a constant
+            again = (f"{base}:{number}" for number in count(2))
+            name = next(n for n in chain([base], again) if n not in self._index)
+        content = b"" if image is None else hashlib.sha256(image.tobytes()).digest()
+        key = replace(buffer, name=""), content
+        if key not in self._known:
+            if image is not None:
+                self.parameters[name] = image
+            self._known[key] = self._add(replace(buffer, name=name))
+        return self._known[key]
 
 
 def _lifetimes(
