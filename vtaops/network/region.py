@@ -263,14 +263,13 @@ class LoweredRegion:
         joined = node.outputs[0].name in self._slots
         if not joined and all(lanes == found[0] for lanes in found):
             return self.first(node)
-        for tensor in dict.fromkeys(node.inputs):
-            self.places[f"{node.name}<{tensor.name}"] = self.packed(node, tensor)
-        return self.places[f"{node.name}<{node.inputs[0].name}"]
+        first, *_ = [self.packed(node, tensor) for tensor in node.inputs]
+        return first
 
     def second(self, node: Node, lanes: Lanes) -> TensorPlace:
         """Return the second input of a node with its channels in the given lanes."""
         tensor = node.inputs[1]
-        place = self.places.get(f"{node.name}<{tensor.name}", self.places[tensor.name])
+        place = self.places[tensor.name]
         if place.seen_lanes != lanes:
             place = self.packed(node, tensor, "residual")
         if tensor.shape != node.inputs[0].shape:
@@ -279,12 +278,13 @@ class LoweredRegion:
 
     def packed(self, node: Node, tensor: Tensor, suffix: str = "packed") -> TensorPlace:
         """Return a tensor with contiguous channels, copied if necessary."""
-        place = self.places[tensor.name]
+        place, key = self.places[tensor.name], f"{node.name}<{tensor.name}"
         if place.seen_lanes == packed_lanes(len(place.lanes)):
             return place
-        copy = self.new(tensor, name=f"{node.name}:{suffix}:{tensor.name}")
-        self.copy(node.name, Use(place), Use(copy))
-        return copy
+        if key not in self.places:
+            self.places[key] = self.new(tensor, name=f"{node.name}:{suffix}:{tensor.name}")
+            self.copy(node.name, Use(place), Use(self.places[key]))
+        return self.places[key]
 
     def is_only_for(self, node: Node) -> bool:
         """Return whether the host packs the first input of a node for this node only."""
