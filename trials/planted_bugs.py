@@ -120,8 +120,8 @@ BUGS = (
     Bug(
         "first block of a slice counted in images",
         "network/places.py",
-        "self.place.block * found.block",
-        "self.place.block * found.image",
+        "self.block * found.block",
+        "self.block * found.image",
     ),
     Bug(
         "blocks of a slice counted by its channels",

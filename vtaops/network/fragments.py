@@ -268,7 +268,7 @@ def _feeds(step: MappedOperator, follower: MappedOperator, name: str) -> bool:
     """Return whether a step reads all results of another in its buffer `name`."""
     if name not in follower.uses:
         return False
-    given, read = step.uses["res"].place, follower.uses[name].place
+    given, read = step.uses["res"], follower.uses[name]
     return given.memory is read.memory and (given.lanes, given.size) == (read.lanes, read.size)
 
 

@@ -46,7 +46,7 @@ from vtaops.network.matrices import (
     lower_row_softmax,
     turned,
 )
-from vtaops.network.places import Lanes, TensorPlace, Use
+from vtaops.network.places import Lanes, TensorPlace
 from vtaops.network.products import lower_matmul
 from vtaops.network.region import LoweredRegion, all_but, zero_weights
 from vtaops.network.storage import flattens, joins_pixels, makes, storages, turns
@@ -199,7 +199,7 @@ def lower_max_pool(op: ops.MaxPool, node: Node, region: LoweredRegion) -> None:
         raise NotOnVta("window", text)
     place = region.same_lanes(node)
     pool = MaxPool2d(
-        **Use(place).extents,
+        **place.extents,
         channels=place.width,
         kernel=op.kernel,
         strides=op.strides,
@@ -277,7 +277,7 @@ def lower_lookup_table(op: ops.LookupTable, node: Node, region: LoweredRegion) -
         raise NotOnVta("extension", text)
     data = region.same_lanes(node)
     copy = Elementwise(function="identity", shape=data.shape, multiplier=1)
-    uses = {"data": Use(data), "res": Use(region.result(node, data.seen_lanes))}
+    uses = {"data": data, "res": region.result(node, data.seen_lanes)}
     region.append(node.name, copy, uses, table=op.table)
 
 
@@ -305,7 +305,7 @@ def _join_pixels(node: Node, region: LoweredRegion, axis: int, start: int = 0) -
         extent = data.image[2 + across]
         shared = min(extent, size)
         uses = [
-            Use(place, all_but(int(across), (at, whole - shared - at)))
+            place.with_sides(all_but(int(across), (at, whole - shared - at)))
             for place, at, whole in (
                 (data, start if extent > size else 0, extent),
                 (res, 0 if extent > size else start, size),
@@ -328,14 +328,14 @@ def _skip_pixels(node: Node, region: LoweredRegion, axis: int, start: int) -> No
     data, step, res = region.packed(node, node.inputs[0]), node.op.step, region.result(node)
     across = _moves_columns(node, region, axis)
     beyond = data.image[2 + across] - start - (res.image[2 + across] - 1) * step - 1
-    read = Use(data, all_but(int(across), (start, beyond)))
+    read = data.with_sides(all_but(int(across), (start, beyond)))
     pool = MaxPool2d(
         **read.extents,
         channels=data.width,
         kernel=1,
         strides=(1, step) if across else (step, 1),
     )
-    region.append(node.name, pool, {"data": read, "res": Use(res)})
+    region.append(node.name, pool, {"data": read, "res": res})
 
 
 def _by_axis(tensor: Tensor, lanes: Lanes, region: LoweredRegion) -> Array:
@@ -395,8 +395,8 @@ def lower_pad(op: ops.Pad, node: Node, region: LoweredRegion) -> None:
     place = region.result(node, data.seen_lanes)
     place.memory.filled = op.mode == "constant"
     top, left, bottom, right = op.padding
-    inside = Use(place, (-top, -left, -bottom, -right))
-    region.copy(node.name, Use(data), inside, zeros=True)  # 1 to 4 % faster than elementwise
+    inside = place.with_sides((-top, -left, -bottom, -right))
+    region.copy(node.name, data, inside, zeros=True)  # 1 to 4 % faster than elementwise
     if op.mode != "constant":
         _repeat_border(op, node, region, place)
 
@@ -410,7 +410,7 @@ def _repeat_border(op: ops.Pad, node: Node, region: LoweredRegion, place: Tensor
         first, beyond = op.padding[axis], size[axis] - 1
         for to, source in [*enumerate(before), *enumerate(behind, first + inside[axis])]:
             data, res = (
-                Use(place, all_but(axis, (at, beyond - at), across[axis]))
+                place.with_sides(all_but(axis, (at, beyond - at), across[axis]))
                 for at in (first + source, to)
             )
             region.copy(node.name, data, res)
@@ -422,7 +422,7 @@ def lower_upsample(op: ops.Upsample, node: Node, region: LoweredRegion) -> None:
     inputs, outputs = data.width, place.width
     weight = zero_weights(inputs, outputs, *op.factors)
     weight[data.seen_lanes, place.seen_lanes] = 1
-    uses = {"data": Use(data), "res": Use(place)}
+    uses = {"data": data, "res": place}
     transposed = Conv2dTranspose(
         **uses["data"].extents,
         in_channels=inputs,

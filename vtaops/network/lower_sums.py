@@ -21,7 +21,7 @@ from vtaops.network.averages import parts, scaled
 from vtaops.network.digits import in_digits
 from vtaops.network.epilogue import LARGEST_WEIGHT, Sum, SumEpilogue, right_shift
 from vtaops.network.im2col import im2col
-from vtaops.network.places import Lanes, TensorPlace, Use, on_lanes, packed_lanes
+from vtaops.network.places import Lanes, TensorPlace, on_lanes, packed_lanes
 from vtaops.network.region import LoweredRegion, padding_of, zero_weights
 from vtaops.network.storage import Storage, mixes_heads
 from vtaops.network.target import NotOnVta
@@ -75,10 +75,10 @@ def _convolve(
     epilogue = SumEpilogue.of(op, op.weight, node.inputs, region.target)
     padding, sides = padding_of(node.inputs[0], op.padding)
     place = region.result(node, outputs)
-    uses = {"data": Use(data, sides)}
+    uses = {"data": data.with_sides(sides)}
     if op.residual_factor is not None:
-        uses["residual"] = Use(region.second(node, place.seen_lanes))
-    uses["res"] = Use(place)
+        uses["residual"] = region.second(node, place.seen_lanes)
+    uses["res"] = place
     convolution = Conv2d(
         **uses["data"].extents,
         in_channels=groups * weight.shape[1],
@@ -105,7 +105,7 @@ def _add_sum(
     op: Conv2d,
     node: Node,
     region: LoweredRegion,
-    uses: dict[str, Use],
+    uses: dict[str, TensorPlace],
     weight: Array,
     epilogue: SumEpilogue,
 ) -> None:
@@ -159,7 +159,7 @@ def lower_transposed_convolution(
     epilogue = SumEpilogue.of(op, constant, node.inputs, region.target)
     data, place = region.first(node), region.result(node)
     product = Conv2dTranspose(
-        **Use(data).extents,
+        **data.extents,
         in_channels=data.width,
         out_channels=place.width,
         kernel=op.weight.shape[2:],
@@ -217,7 +217,7 @@ def _multiply(
     epilogue = epilogue.on_lanes(lanes, outputs)
     product, bias = epilogue.with_bias(product)
     weights = {name: weight, "bias": bias, **epilogue.vectors}
-    region.step(node, product, {"data": Use(data), "res": Use(place)}, **weights)
+    region.step(node, product, {"data": data, "res": place}, **weights)
 
 
 def lower_requantize(op: ops.Requantize, node: Node, region: LoweredRegion) -> None:
@@ -264,7 +264,7 @@ def _average_in_parts(op: ops.AveragePool, node: Node, region: LoweredRegion) ->
     place = region.result(node, data.seen_lanes)
     for pool, read, written in found:
         pool = replace(pool, channels=data.width)
-        region.step(node, pool, {"data": Use(data, read), "res": Use(place, written)})
+        region.step(node, pool, {"data": data.with_sides(read), "res": place.with_sides(written)})
 
 
 def _average(
@@ -273,7 +273,7 @@ def _average(
     """Add the pool of VTA, whose weights are one tile; return False if it does not fit."""
     place, source = region.same_lanes(node), node.inputs[0]
     padding, sides = padding_of(source, op.padding)
-    data = Use(place, sides)
+    data = place.with_sides(sides)
     pool = AvgPool2d(
         **data.extents,
         channels=place.width,
@@ -292,5 +292,5 @@ def _average(
         pool = plain
     elif pool.offset and math.prod(pool.out_size) > pool.window.count:
         return False  # an offset costs passes over the results, in a convolution a product
-    region.step(node, pool, {"data": data, "res": Use(region.result(node, place.seen_lanes))})
+    region.step(node, pool, {"data": data, "res": region.result(node, place.seen_lanes)})
     return True

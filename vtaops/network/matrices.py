@@ -9,8 +9,7 @@ transposed first: each tile is read as weights, and multiplied by the identity.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,36 +17,16 @@ from vtaops.base.errors import ScheduleError
 from vtaops.base.shapes import Array, ceil_div
 from vtaops.graph import Node, Tensor
 from vtaops.graph import operators as ops
-from vtaops.lowering import RowLayout, Strides, extents_of
-from vtaops.machine.config import Extension, HardwareConfig
+from vtaops.lowering import RowLayout, Strides
+from vtaops.machine.config import Extension
 from vtaops.network.epilogue import uniform
-from vtaops.network.places import Lanes, StoredImage, TensorPlace, Use, packed_lanes
+from vtaops.network.places import Lanes, StoredImage, TensorPlace, packed_lanes
 from vtaops.network.products import lower_matmul
 from vtaops.network.region import LoweredRegion
 from vtaops.network.storage import Held, are_groups, held_matrices, matrices_of
 from vtaops.network.target import NotOnVta, Target
 from vtaops.ops import BatchMatmul, Elementwise
 from vtaops.ops.rows import ColumnShares, NormalizeRows, RowOperator, RowsBelowMaximum
-
-Look = Callable[[int, int], tuple[Strides, int]]
-"""Returns strides and the first element, for an image of so many blocks of so many pixels each."""
-
-
-@dataclass(frozen=True)
-class StridedUse(Use):
-    """A part of an image as an operator sees it: at strides of its own.
-
-    Attributes
-    ----------
-    look : callable
-        Returns them. The size of the image is known when the whole region is lowered.
-    """
-
-    look: Look = field(kw_only=True)
-
-    def seen(self, config: HardwareConfig) -> tuple[Strides, int]:
-        _, blocks, height, width = extents_of(self.place.memory.buffer(config))
-        return self.look(blocks, height * width)
 
 
 @dataclass(frozen=True)
@@ -80,7 +59,7 @@ class Matrices:
             each = images // count * blocks * plane
         return lanes[0] // block * plane + number * each, each
 
-    def from_on(self, number: int, step: int = 1, tile: int = 1) -> StridedUse:
+    def from_on(self, number: int, step: int = 1, tile: int = 1) -> TensorPlace:
         """Return every so manieth matrix, whose columns are channels, in tiles of so many rows."""
 
         def look(blocks: int, plane: int) -> tuple[Strides, int]:
@@ -88,13 +67,13 @@ class Matrices:
             row = blocks if self.held is Held.ROWS_ARE_IMAGES else 1
             return Strides(each * step // tile, row, plane // tile), first
 
-        return StridedUse(self.place, look=look)
+        return replace(self.place, look=look)
 
-    def weights(self, number: int = 0) -> StridedUse:
+    def weights(self, number: int = 0) -> TensorPlace:
         """Return the matrices from one on as tiles of weights."""
         return self.from_on(number, tile=self.place.memory.block)
 
-    def blocks(self, number: int, first: int, *, rows: bool = False) -> StridedUse:
+    def blocks(self, number: int, first: int, *, rows: bool = False) -> TensorPlace:
         """Return the blocks of channels of a matrix as weights, or those of its pixels (`rows`)."""
         block = self.place.memory.block
 
@@ -104,11 +83,11 @@ class Matrices:
                 return Strides(block, 1, plane), begin + first * block
             return Strides(plane // block, 1, 0), begin + first * plane
 
-        return StridedUse(self.place, look=look)
+        return replace(self.place, look=look)
 
-    def column(self, number: int) -> StridedUse:
+    def column(self, number: int) -> TensorPlace:
         """Return one image of several, whose pixels are a column."""
-        return StridedUse(
+        return replace(
             self.place, look=lambda blocks, plane: (Strides(0, plane, 1), number * blocks * plane)
         )
 
@@ -131,7 +110,7 @@ def lower_product(op: ops.Matmul, node: Node, region: LoweredRegion) -> None:
     shape = count, b.shape[-2], b.shape[-1]
     weights = _weights(node, other, shape, region).weights()
     for number in range(repeats):
-        uses: dict[str, Use] = {
+        uses = {
             "data": data.from_on(number, repeats),
             "other": weights,
             "res": res.from_on(number, repeats),
@@ -213,7 +192,7 @@ def _aligned(
     if keep and place.seen_lanes == wanted:
         return place
     copy = region.own(f"{node.name}:aligned:{tensor.name}", place.image, wanted, tensor)
-    region.copy(node.name, Use(place), Use(copy), zeros=True)
+    region.copy(node.name, place, copy, zeros=True)
     copy.memory.zeros = True
     return copy
 
@@ -296,16 +275,16 @@ def flattened(node: Node, region: LoweredRegion) -> TensorPlace:
     copy = Elementwise(function="identity", shape=(1, each, pixels, 1), clip=None)
     for group in range(groups):
         lanes = packed_lanes(channels)[group * each : (group + 1) * each]
-        whole = Use(replace(source if as_rows else target, lanes=lanes))
+        whole = replace(source if as_rows else target, lanes=lanes)
         row = _flat_row(target if as_rows else source, pixels, group)
         data, res = (whole, row) if as_rows else (row, whole)
         region.append(node.name, copy, {"data": data, "res": res})
     return target if as_rows else replace(target, size=None)
 
 
-def _flat_row(place: TensorPlace, pixels: int, number: int) -> StridedUse:
+def _flat_row(place: TensorPlace, pixels: int, number: int) -> TensorPlace:
     """Return a row of a matrix as pixels, one below the other: their channels lie in that row."""
-    return StridedUse(place, look=lambda _, plane: (Strides(0, pixels * plane, plane), number))
+    return replace(place, look=lambda _, plane: (Strides(0, pixels * plane, plane), number))
 
 
 def _turn(
@@ -324,7 +303,7 @@ def _turn(
             continue
         move = BatchMatmul(batch=count, m=size, n=pixels, k=block, shift=0, clip=None)
         identity = np.broadcast_to(np.eye(size, block, dtype=np.int8), (count, size, block))
-        uses: dict[str, Use] = {
+        uses = {
             "other": given.blocks(number, first),
             "res": made.blocks(number, first, rows=True),
         }
@@ -360,7 +339,7 @@ def lower_row_norm(op: ops.RowNorm, node: Node, region: LoweredRegion) -> None:
     n = columns.memory.image[0]
     given, made, rows = (Matrices(each, n) for each in (source, columns, place))
     for number in range(n):
-        uses: dict[str, Use] = {"data": given.weights(number), "res": made.column(number)}
+        uses = {"data": given.weights(number), "res": made.column(number)}
         region.append(node.name, norm, uses, constants=norm.constants(region.block), **vectors)
         _turn(node, made, rows, number, region)
 
@@ -390,12 +369,12 @@ def lower_row_softmax(op: ops.RowSoftmax, node: Node, region: LoweredRegion) -> 
     parts, rows = Matrices(columns[-1], n), Matrices(place, n)
     for number, mask in enumerate(_masks(op, node.inputs[0], n)):
         looks = (Matrices(source, n).weights(number) for source in sources)
-        read: dict[str, Use] = dict(zip(("data", "mask"), looks, strict=False))
+        read = dict(zip(("data", "mask"), looks, strict=False))
         high, low, whole = (Matrices(column, n).column(number) for column in columns)
         for digit, table in zip((high, low), op.tables, strict=True):
             arrays = {"constants": below.constants(region.block), "mask": mask, "table": table}
             region.append(node.name, below, {**read, "res": digit}, **arrays)
-        uses: dict[str, Use] = {"data": high, "low": low, "res": whole}
+        uses = {"data": high, "low": low, "res": whole}
         region.append(node.name, shares, uses, constants=identity[None])
         _turn(node, parts, rows, number, region)
 

@@ -11,6 +11,8 @@ zero.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -98,9 +100,13 @@ class StoredImage:
         return Buffer(self.name, self.role, shape, "int8", data_layout(config), fill=fill)
 
 
+Look = Callable[[int, int], tuple[Strides, int]]
+"""Returns strides and the first element, for an image of so many blocks of so many pixels each."""
+
+
 @dataclass(frozen=True)
 class TensorPlace:
-    """The place of a tensor.
+    """The place of a tensor, and what an operator sees of it: the blocks that hold it.
 
     Attributes
     ----------
@@ -110,11 +116,19 @@ class TensorPlace:
         The lane in the image for each channel of the tensor.
     size : (int, int) or None
         Height and width as which the tensor sees the pixels, if they are not the image's own.
+    sides : (int, int, int, int)
+        How much of the border an operator sees as part of the image; negative if it does not see
+        parts of the image.
+    look : callable or None
+        Strides of an operator's own. The size of the image is known when the whole region is
+        lowered.
     """
 
     memory: StoredImage
     lanes: Lanes
     size: tuple[int, int] | None = None
+    sides: Sides = NO_SIDES
+    look: Look | None = None
 
     @property
     def image(self) -> Image:
@@ -135,49 +149,38 @@ class TensorPlace:
         return (max(self.lanes) // size - self.block + 1) * size
 
     @property
-    def shape(self) -> Image:
-        """The shape of the blocks that hold it."""
-        n, _, h, w = self.image
-        return n, self.width, h, w
-
-    @property
     def seen_lanes(self) -> Lanes:
         """The lanes of its channels, from the first of its blocks."""
         start = self.block * self.memory.block
         return tuple(lane - start for lane in self.lanes)
 
-
-@dataclass(frozen=True)
-class Use:
-    """A tensor as an argument of an operator.
-
-    Attributes
-    ----------
-    place : TensorPlace
-        Its place; the operator sees the blocks that hold it.
-    sides : (int, int, int, int)
-        How much of the border the operator sees as part of its image; negative if it does not see
-        parts of the image.
-    """
-
-    place: TensorPlace
-    sides: Sides = NO_SIDES
-
     @property
     def extents(self) -> dict[str, Any]:
-        """Batch, height and width seen by the operator."""
-        n, _, h, w = self.place.image
+        """Batch, height and width seen by an operator."""
+        n, _, h, w = self.image
         top, left, bottom, right = self.sides
         return {"batch": n, "height": h + top + bottom, "width": w + left + right}
 
+    @property
+    def shape(self) -> Image:
+        """The shape of what an operator sees."""
+        n, h, w = self.extents.values()
+        return n, self.width, h, w
+
+    def with_sides(self, sides: Sides) -> TensorPlace:
+        """Return the place of which an operator sees another part."""
+        return replace(self, sides=sides)
+
     def seen(self, config: HardwareConfig) -> tuple[Strides, int]:
-        """Return strides and first element of what the operator sees of the memory."""
-        memory, size = self.place.memory, self.place.size
-        top, left = (memory.border[side] - self.sides[side] for side in (0, 1))
-        found = Strides.of(extents_of(memory.buffer(config)), top, left)
+        """Return strides and first element of what an operator sees of the memory."""
+        extents = extents_of(self.memory.buffer(config))
+        if self.look:
+            return self.look(extents[1], math.prod(extents[2:]))
+        top, left = (self.memory.border[side] - self.sides[side] for side in (0, 1))
+        found, size = Strides.of(extents, top, left), self.size
         if size is not None:
             found = replace(found, row=size[1], first=top * size[1] + left)
-        return found, self.place.block * found.block
+        return found, self.block * found.block
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +193,7 @@ class MappedOperator:
         The node of the graph to which it belongs.
     op : Operator
         The operator on VTA.
-    uses : dict of str to Use
+    uses : dict of str to TensorPlace
         Its tensors, by buffer name.
     weights : dict of str to ndarray
         Its other arguments; a ``"table"`` maps its results (`vtaops.network.tables`).
@@ -198,7 +201,7 @@ class MappedOperator:
 
     node: str
     op: Operator
-    uses: dict[str, Use]
+    uses: dict[str, TensorPlace]
     weights: dict[str, Array] = field(default_factory=dict)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from vtaops.graph import FineRequantization, Graph, Node, Requantization
 from vtaops.graph.operators import Matmul
 from vtaops.network.epilogue import require_accumulator, scale_of
-from vtaops.network.places import MappedOperator, StoredImage, TensorPlace, Use
+from vtaops.network.places import MappedOperator, StoredImage, TensorPlace
 from vtaops.network.storage import matrices_of
 from vtaops.network.target import NotOnVta, Target
 from vtaops.ops import BatchMatmul
@@ -40,16 +40,16 @@ def lower_products(graph: Graph, nodes: Sequence[Node], target: Target) -> Lower
     lowered = LoweredProducts(graph, tuple(node.name for node in nodes))
     inputs, outputs = lowered.arguments
     for node in nodes:
-        op, uses = lower_matmul(node, target), dict[str, Use]()
+        op, uses = lower_matmul(node, target), dict[str, TensorPlace]()
         for buffer in op.buffers(target.config):
             if buffer.role in (Role.INPUT, Role.OUTPUT):
                 (count, rows, columns), name = buffer.shape, f"{node.name}:{buffer.name}"
                 image = count, columns, rows, 1
                 memory = StoredImage(name, image, 1, role=buffer.role, folded=buffer)
                 lowered.memories[name] = memory
-                uses[buffer.name] = Use(TensorPlace(memory, (0,)))
+                uses[buffer.name] = TensorPlace(memory, (0,))
         lowered.steps.append(MappedOperator(node.name, op, uses))
-        *given, made = (use.place.memory.name for use in uses.values())
+        *given, made = (use.memory.name for use in uses.values())
         for number, axes in enumerate(((), (0, 2, 1))):  # the second one is transposed
             tensor, matrices = node.inputs[number], matrices_of(node, number)
             inputs.append(Argument(tensor.name, given[number], tensor.shape, matrices, axes=axes))

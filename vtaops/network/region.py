@@ -24,7 +24,6 @@ from vtaops.network.places import (
     MappedOperator,
     StoredImage,
     TensorPlace,
-    Use,
     packed_lanes,
 )
 from vtaops.network.storage import ROWS, Image, Storage, joins_pixels, storages
@@ -244,7 +243,7 @@ class LoweredRegion:
         slot = self._slots.get(_copy_name(node, position))
         if slot is None:
             return place
-        self.copy(node.name, Use(place), Use(slot))
+        self.copy(node.name, place, slot)
         return slot
 
     # ------------------------------------------------------------------------- operands
@@ -283,7 +282,7 @@ class LoweredRegion:
             return place
         if key not in self.places:
             self.places[key] = self.new(tensor, name=f"{node.name}:{suffix}:{tensor.name}")
-            self.copy(node.name, Use(place), Use(self.places[key]))
+            self.copy(node.name, place, self.places[key])
         return self.places[key]
 
     def is_only_for(self, node: Node) -> bool:
@@ -294,7 +293,9 @@ class LoweredRegion:
 
     # ---------------------------------------------------------------------------- steps
 
-    def step(self, node: Node, op: Operator, uses: dict[str, Use], **weights: Array | None) -> None:
+    def step(
+        self, node: Node, op: Operator, uses: dict[str, TensorPlace], **weights: Array | None
+    ) -> None:
         """Add an operator that computes the result of a node, mapped by the table after it."""
         self.append(node.name, op, uses, **weights, table=self._tables.get(node.outputs[0].name))
 
@@ -302,30 +303,29 @@ class LoweredRegion:
         self, node: Node, op: Operator, data: TensorPlace, **others: TensorPlace
     ) -> None:
         """Add an operator that keeps the lanes of `data`."""
-        places = {"data": data, **others, "res": self.result(node, data.seen_lanes)}
-        self.step(node, op, {name: Use(place) for name, place in places.items()})
+        self.step(node, op, {"data": data, **others, "res": self.result(node, data.seen_lanes)})
 
     def append(
-        self, node: str, op: Operator, uses: dict[str, Use], **weights: Array | None
+        self, node: str, op: Operator, uses: dict[str, TensorPlace], **weights: Array | None
     ) -> None:
         """Add an operator."""
         uses = {name: self._with_border(node, use) for name, use in uses.items()}
         given = {name: value for name, value in weights.items() if value is not None}
         self.steps.append(MappedOperator(node, op, uses, given))
 
-    def _with_border(self, node: str, use: Use) -> Use:
-        """Return a use whose image has the border that it reads, copied if its pixels are fixed."""
-        place, (top, left, bottom, right) = use.place, use.sides
+    def _with_border(self, node: str, place: TensorPlace) -> TensorPlace:
+        """Return a place whose image has the border seen of it, a copy if its pixels are fixed."""
+        top, left, bottom, right = place.sides
         if place.memory.fixed and max(top, left, right, bottom if place.size else 0) > 0:
-            use = replace(use, place=self._copied(node, place))
-        use.place.memory.widen(use.sides)
-        return use
+            place = self._copied(node, place.with_sides(NO_SIDES)).with_sides(place.sides)
+        place.memory.widen(place.sides)
+        return place
 
     def _copied(self, node: str, place: TensorPlace) -> TensorPlace:
         """Return a copy of a tensor in an image of its own, as the tensor sees it."""
         name = f"{node}:copy:{place.memory.name}"
         copy = self.own(name, place.image, place.seen_lanes, place.memory)
-        self.copy(node, Use(place), Use(copy))
+        self.copy(node, place, copy)
         return copy
 
     def seen_as(self, node: Node, place: TensorPlace, image: Image) -> TensorPlace:
@@ -339,24 +339,21 @@ class LoweredRegion:
         place.memory.fix()
         return replace(place, size=size)
 
-    def copy(self, node: str, data: Use, res: Use, *, zeros: bool = False) -> None:
+    def copy(self, node: str, data: TensorPlace, res: TensorPlace, *, zeros: bool = False) -> None:
         """Copy an image or a part of it, to other lanes if necessary.
 
         With `zeros`, lanes of no channel become 0.
         """
-        lanes, wanted = data.place.seen_lanes, res.place.seen_lanes
-        inputs, outputs, extents = data.place.width, res.place.width, data.extents
-        uses = {"data": data, "res": res}
-        if lanes == wanted and not zeros:
-            shape = extents["batch"], inputs, extents["height"], extents["width"]
-            self.append(node, Elementwise(function="identity", shape=shape, clip=None), uses)
+        inputs, outputs, uses = data.width, res.width, {"data": data, "res": res}
+        if data.seen_lanes == res.seen_lanes and not zeros:
+            op = Elementwise(function="identity", shape=data.shape, clip=None)
+            self.append(node, op, uses)
             return
         weight = zero_weights(outputs, inputs, 1, 1)
-        weight[wanted, lanes] = 1
-        op = Conv2d(
-            **extents, in_channels=inputs, out_channels=outputs, kernel=1, shift=0, clip=None
-        )
-        self.append(node, op, uses, kernel=weight)
+        weight[res.seen_lanes, data.seen_lanes] = 1
+        channels = {"in_channels": inputs, "out_channels": outputs}
+        move = Conv2d(**data.extents, **channels, kernel=1, shift=0, clip=None)
+        self.append(node, move, uses, kernel=weight)
 
     def export_outputs(self) -> None:
         """Ensure that the host can read the results of the region."""
@@ -365,7 +362,7 @@ class LoweredRegion:
             memory = place.memory
             if memory.role is Role.INPUT or memory.filled or any(memory.border):
                 copy = self.new(tensor, name=f"{tensor.name}:output")
-                self.copy(tensor.name, Use(place), Use(copy))
+                self.copy(tensor.name, place, copy)
                 self.places[tensor.name] = place = copy
             place.memory.role = Role.OUTPUT
 

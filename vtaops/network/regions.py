@@ -117,7 +117,7 @@ class _Buffers:
             if buffer.name in step.uses:
                 use = step.uses[buffer.name]
                 first = use.seen(self._config)[1] * self._config.inp.element_bytes
-                places.append(BufferSlice(self._index[use.place.memory.name], first))
+                places.append(BufferSlice(self._index[use.memory.name], first))
             else:
                 places.append(self._shared(step, buffer))
         return PlacedFragment(fragment, tuple(places), step.node)
@@ -148,7 +148,7 @@ def _lifetimes(
     touched: dict[str, list[int]] = {}
     for number, step in enumerate(steps):
         for use in step.uses.values():
-            found = touched.setdefault(use.place.memory.name, [])
+            found = touched.setdefault(use.memory.name, [])
             found += spans.get(number, [number])
     return {
         name: Lifetime(min(numbers), max(numbers), sizes[name]) for name, numbers in touched.items()
