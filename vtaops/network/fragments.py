@@ -276,21 +276,6 @@ def _is_classifier(ops: Sequence[Operator]) -> bool:
     return tuple(map(type, ops)) == (Conv2d, AvgPool2d, Gemm)
 
 
-def _take_turns(ops: Sequence[Operator]) -> bool:
-    """Return whether one of each two adjacent operators is depthwise, or no convolution."""
-    return not any(a and b for a, b in pairwise(map(_is_dense, ops)))
-
-
-def _is_dense(op: Operator) -> bool:
-    return isinstance(op, Conv2d) and op.groups == 1
-
-
-def _computed(program: Program) -> int:
-    """Return the cycles of the compute unit."""
-    stats = program.stats()
-    return stats.gemm_counter // program.config.products_per_cycle + stats.alu_counter
-
-
 def planned(config: HardwareConfig) -> TimingParameters:
     """Return the machine behind whose DRAM groups are judged."""
     least, most = PLANNED_BYTES
@@ -324,9 +309,13 @@ class FusionCandidate:
         self._dram = planned(apart.config)
         timeline = simulate(apart, self._dram, events=False)
         port = timeline.port
-        self._busy = max(_computed(apart), port.read_beats, port.write_beats)
+        stats, products = apart.stats(), apart.config.products_per_cycle
+        computed = stats.gemm_counter // products + stats.alu_counter
+        self._busy = max(computed, port.read_beats, port.write_beats)
         self._cycles, self._limit = timeline.cycles, BREAK_EVEN * timeline.cycles
-        most = MAX_UTILIZATION if _take_turns(ops) else DENSE_UTILIZATION
+        dense = [isinstance(op, Conv2d) and op.groups == 1 for op in ops]
+        beside = any(a and b for a, b in pairwise(dense))
+        most = DENSE_UTILIZATION if beside else MAX_UTILIZATION
         if self._busy <= most * self._cycles or _is_classifier(ops):
             self._estimate()
 

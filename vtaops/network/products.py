@@ -10,9 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from vtaops.graph import FineRequantization, Graph, Node, Requantization
+from vtaops.graph import FineRequantization, Graph, Node
 from vtaops.graph.operators import Matmul
 from vtaops.network.epilogue import require_accumulator, scale_of
 from vtaops.network.places import MappedOperator, StoredImage, TensorPlace
@@ -73,19 +72,13 @@ def lower_matmul(node: Node, target: Target) -> BatchMatmul:
     if inner > LONGEST_SUM and any(zeros):
         text = f"it sums {inner:,} products with zero points; VTA at most {LONGEST_SUM:,}"
         raise NotOnVta("accumulator", text)
-    columns, scale = node.outputs[0].shape[-1], _scale(scaling, zeros, inner, target)
-    return BatchMatmul(batch=batch, m=rows, n=columns, k=inner, clip=scaling.clip, **scale)
-
-
-def _scale(
-    scaling: Requantization, zeros: Sequence[int], inner: int, target: Target
-) -> dict[str, Any]:
-    """Return the parameters of the requantisation and of the operands' zero points."""
     scale = scale_of(scaling, target)
     if target.scales:
-        return {**scale, "data_zero_point": zeros[0], "other_zero_point": zeros[1]}
-    if scaling.zero_point or any(zeros):
+        scale |= {"data_zero_point": zeros[0], "other_zero_point": zeros[1]}
+    elif scaling.zero_point or any(zeros):
         text = f"its zero points are {[*zeros, scaling.zero_point]}; without 'post' it needs 0"
         raise NotOnVta("zero_point", text)
-    require_accumulator(128 * 128 * inner + (1 << scale["shift"] >> 1))
-    return scale
+    else:
+        require_accumulator(128 * 128 * inner + (1 << scale["shift"] >> 1))
+    columns = node.outputs[0].shape[-1]
+    return BatchMatmul(batch=batch, m=rows, n=columns, k=inner, clip=scaling.clip, **scale)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, count
 
@@ -28,7 +28,7 @@ def compile_region(region: Lowered, fragments: Fragments) -> Region:
     ways = [find_groups(steps, fragments)]
     if fragments.pin_weights:
         ways.append(find_groups(steps, fragments, resident=True))
-    found = [_program(region, fragments, groups) for groups in ways]
+    found = [way for groups in ways for way in _programs(region, fragments, groups)]
     # To simulate a program takes long.
     best = min(found, key=lambda way: way[0].steady.cycles()) if len(found) > 1 else found[0]
     (program, buffers), (inputs, outputs) = best, region.arguments
@@ -41,8 +41,10 @@ def compile_region(region: Lowered, fragments: Fragments) -> Region:
     )
 
 
-def _program(region: Lowered, fragments: Fragments, groups: Groups) -> tuple[Program, _Buffers]:
-    """Return the program in which some steps run together, and its buffers."""
+def _programs(
+    region: Lowered, fragments: Fragments, groups: Groups
+) -> Iterator[tuple[Program, _Buffers]]:
+    """Yield the program in which some steps run together, and the one whose weights may stay."""
     buffers = _Buffers(region, fragments.target, groups)
     shared = {
         number: fragment
@@ -54,17 +56,12 @@ def _program(region: Lowered, fragments: Fragments, groups: Groups) -> tuple[Pro
     metadata = {"network": region.graph.name, "capabilities": fragments.target.capabilities.name}
     lags = {numbers: turns.lag for numbers, turns in groups.items()}
 
-    def linked(numbers: Sequence[int]) -> Program:
+    stay = [choose_staying(found, fragments.target.config.wgt.depth)] * fragments.pin_weights
+    for numbers in ([], *stay):
         placed, loads = _placed(found, groups, numbers)
         steps = zip(region.steps, placed, strict=True)
         parts = [buffers.part(step, finished(fragment, step.op)) for step, fragment in steps]
-        return link(parts, buffers.all, metadata, interleave=lags, pinned=loads)
-
-    program = linked(())
-    if fragments.pin_weights:
-        pinned = linked(choose_staying(found, fragments.target.config.wgt.depth))
-        program = min((program, pinned), key=lambda p: p.steady.cycles())
-    return program, buffers
+        yield link(parts, buffers.all, metadata, interleave=lags, pinned=loads), buffers
 
 
 def _placed(

@@ -318,12 +318,11 @@ def round_multiply(
     scaling, (a, b) = op.requantization, _values(inputs, ranges)
     sums = np.multiply.outer(a, b)
     results = scaling.apply(sums)
-    made = _coarse(scaling)
+    made: Requantization | None = _coarse(scaling)
     if target.fine:
         assert isinstance(scaling, TfliteRequantization)  # others are unchanged there
-        fitted = _fitted(sums, results, float(ratios(scaling)), scaling, KINDS[scaling.rounds])
-        assert fitted is not None  # a requantisation is monotone
-        made = fitted
+        made = _fitted(sums, results, float(ratios(scaling)), scaling, KINDS[scaling.rounds])
+    assert made is not None  # a requantisation is monotone
     rounded = replace(op, requantization=made)
     return Replacement(rounded, _pairs_off(rounded, a, b, results))
 
