@@ -149,8 +149,9 @@ def _applied(scaling: Requantization, sums: Integers) -> Integers:
     return scaling.apply(sums, axis=0).astype(np.int64)
 
 
-def _real(values: ValueRange, tensor: Tensor, *, padded: bool = False) -> ValueRange:
+def _real(op: Any, values: ValueRange, tensor: Tensor) -> ValueRange:
     """Return values in steps from the zero point, including 0 if there is padding."""
+    padded = any(getattr(op, "padding", ())) or isinstance(op, ops.TransposedConvolution)
     low, high = (part - tensor.zero_point for part in values)
     return (np.minimum(low, 0), np.maximum(high, 0)) if padded else (low, high)
 
@@ -163,12 +164,11 @@ def _interval(op: Weighted | ops.Requantize, data: Tensor, values: ValueRange) -
         return np.full(channels, least), np.full(channels, max(most, least + 1))
     if len(data.shape) != op.rank:  # channels are not on axis 1
         values = values[0].min(), values[1].max()
-    padded = any(getattr(op, "padding", ())) or isinstance(op, ops.TransposedConvolution)
     weight = op.by_output.astype(np.int64)
     outputs, inputs = weight.shape[:2]
     low, high = (
         np.broadcast_to(part, (inputs * getattr(op, "groups", 1),)).reshape(-1, 1, inputs)
-        for part in _real(values, data, padded=padded)
+        for part in _real(op, values, data)
     )
     grouped = weight.reshape(len(low), outputs // len(low), inputs, -1)
     ends = [grouped * part[..., None] for part in (low, high)]
@@ -193,11 +193,10 @@ def round_sums(
     if not target.scales and coarse.right_shift is None:
         if isinstance(op, ops.Requantize):
             coarse = nearest(coarse)
-        elif isinstance(op, ops.Convolution | ops.Dense):
-            values = _real(ranges[0], inputs[0], padded=any(getattr(op, "padding", ())))
-            if found := folded(op, inputs, *values):
-                made, largest = found
-                return Replacement(made, most=math.ceil(largest))
+        elif isinstance(op, ops.Convolution | ops.Dense) and (
+            found := folded(op, inputs, *_real(op, ranges[0], inputs[0]))
+        ):
+            return Replacement(found[0], most=math.ceil(found[1]))
     if len(inputs) > 1:
         return None
     ends = _interval(op, inputs[0], ranges[0])
@@ -225,7 +224,7 @@ def _finest(op: Any, low: Integers, high: Integers) -> Replacement:
     def of_kind(kind: int) -> list[FineScale]:
         constant = FineScale(1 << 23, CONSTANT_SHIFT, 0, kind)
         channels = zip(fixed, steps, ratio.tolist(), strict=True)
-        return [constant if one else fine_scale_for(*rest, kind) for one, *rest in channels]
+        return [constant if one else fine_scale_for(own, r, kind) for one, own, r in channels]
 
     best = _fewest(map(of_kind, KINDS[scaling.rounds]))
     made = replace(op, requantization=_nudged(best, scaling))
