@@ -61,23 +61,32 @@ def _attention(start: Node, graph: Graph) -> dict[Node, Part]:
         node = left.pop()
         if node in found:
             continue
-        role, makers = _role(node, count), [*filter(None, map(graph.maker, node.inputs))]
-        whole = role != "within" or len(makers) == len(node.inputs)
-        if role is None or not whole or (role != "exit" and node.outputs[0] in graph.outputs):
+        role = _role(node, count)
+        beside = None if role is None else _beside(node, role, graph)
+        if role is None or beside is None:
             return {}
         found[node] = role, count
-        left += makers if role != "entry" else []
-        left += graph.consumers(node.outputs[0]) if role != "exit" else []
+        left += beside
     return found if {"entry", "exit"} <= {role for role, _ in found.values()} else {}
+
+
+def _beside(node: Node, role: Role, graph: Graph) -> list[Node] | None:
+    """Return the nodes of attention beside one of it; None if the world is beside it."""
+    makers = [maker for maker in map(graph.maker, node.inputs) if maker]
+    if role == "exit":
+        return makers
+    if node.outputs[0] in graph.outputs or (role == "within" and len(makers) < len(node.inputs)):
+        return None
+    return graph.consumers(node.outputs[0]) + makers * (role == "within")
 
 
 def _role(node: Node, count: int) -> Role | None:
     """Return the role of a node in attention of so many sequences; None if it is no part of it."""
-    given, made = node.inputs[:1], node.outputs
     if isinstance(node.op, ops.Reshape):
-        if _are_rows(*made, *given, count):
+        (given,), (made,) = node.inputs, node.outputs
+        if _are_rows(made, given, count):
             return "exit"
-        if _are_rows(*given, *made, count):
+        if _are_rows(given, made, count):
             return "entry"
     return "within" if _is_within(node, count) else None
 

@@ -294,7 +294,7 @@ class FusionCandidate:
         Cycles that are saved; an estimate until it is tried.
     best : Interleaving or None
         How they run together, if that is known to pay.
-    ways : list of (GroupTiling, tuple of int)
+    ways : list of (GroupTiling, list of int)
         Tilings that may pay, with the lags to try, until they are tried.
     """
 
@@ -303,7 +303,7 @@ class FusionCandidate:
     ) -> None:
         self.steps, self._fragments, self._resident = steps, fragments, resident
         self.best: Interleaving | None = None
-        self.saved, self.ways = 0, list[tuple[GroupTiling, tuple[int, ...]]]()
+        self.saved, self.ways = 0, list[tuple[GroupTiling, list[int]]]()
         ops = [step.op for step in steps]
         apart = self._chained([fragments.of(step) for step in steps])
         self._dram = planned(apart.config)
@@ -330,7 +330,7 @@ class FusionCandidate:
         chain = config.has(Extension.FORWARD) and all(isinstance(op, Conv2d) for op in ops)
         fused = next(fused_tilings(ops, config, self._limit), None) if chain else None
         find = classifier_tilings if _is_classifier(ops) else interleaved_tilings
-        found = (fused, (TIGHT_LAG, TIGHT_LAG + 1)), (find(ops, config), (LAG,))
+        found = (fused, [TIGHT_LAG, TIGHT_LAG + 1]), (find(ops, config), [LAG])
         ways = [(way, lags) for way, lags in found if way]
         least = min((way.cycles for way, _ in ways), default=self._cycles)
         if least < self._limit:
@@ -346,7 +346,7 @@ class FusionCandidate:
             if self.best and fewest <= NEAR_BOUND * self._busy:
                 break
             together = self._side_by_side(way)
-            for lag in lags if together else ():
+            for lag in lags if together else []:
                 cycles = self._chained(together, lag).cycles(self._dram)
                 if cycles >= self._limit:
                     break
@@ -355,13 +355,13 @@ class FusionCandidate:
         self.saved = self._cycles - round(fewest) if self.best else 0
         self.ways = []
 
-    def _side_by_side(self, way: GroupTiling) -> list[Fragment] | None:
-        """Return the operations of the steps side by side in the scratchpads; None if too large."""
+    def _side_by_side(self, way: GroupTiling) -> list[Fragment]:
+        """Return the operations of the steps side by side in the scratchpads; none if too large."""
         rows = parameter_rows(way.tilings, self._fragments.target.config)
         with suppress(ScheduleError):  # estimates do not count rows of POST
             emitted = map(self._fragments.emitted, self.steps, way.tilings, rows)
-            return pack_side_by_side([*emitted])
-        return None
+            return pack_side_by_side([*emitted]) or []
+        return []
 
 
 def chained(

@@ -134,10 +134,7 @@ def _partitions(
     graph: Graph, reasons: Mapping[str, Reason | None], target: Target
 ) -> Iterator[tuple[str, tuple[Node, ...]]]:
     """Yield all nodes that can run in one place, then all that can run in the next one."""
-    places = {
-        node: "host" if reasons[node.name] else ("vta", "products")[is_apart(node, graph, target)]
-        for node in graph.nodes
-    }
+    places = {node: _place(node, graph, reasons[node.name], target) for node in graph.nodes}
     available = {tensor.name for tensor in graph.inputs}
     waiting = list(graph.nodes)
     for where in cycle(("host", "vta", "products")):
@@ -147,6 +144,12 @@ def _partitions(
             waiting = [node for node in waiting if node not in ready]
         if not waiting:
             return
+
+
+def _place(node: Node, graph: Graph, reason: Reason | None, target: Target) -> str:
+    if reason is not None:
+        return "host"
+    return "products" if is_apart(node, graph, target) else "vta"
 
 
 def _ready(nodes: Iterable[Node], available: set[str], *, independent: bool) -> dict[Node, None]:

@@ -72,13 +72,17 @@ def lower_matmul(node: Node, target: Target) -> BatchMatmul:
     if inner > LONGEST_SUM and any(zeros):
         text = f"it sums {inner:,} products with zero points; VTA at most {LONGEST_SUM:,}"
         raise NotOnVta("accumulator", text)
-    scale = scale_of(scaling, target)
+    scale, columns = scale_of(scaling, target), node.outputs[0].shape[-1]
     if target.scales:
         scale |= {"data_zero_point": zeros[0], "other_zero_point": zeros[1]}
-    elif scaling.zero_point or any(zeros):
-        text = f"its zero points are {[*zeros, scaling.zero_point]}; without 'post' it needs 0"
-        raise NotOnVta("zero_point", text)
     else:
-        require_accumulator(128 * 128 * inner + (1 << scale["shift"] >> 1))
-    columns = node.outputs[0].shape[-1]
+        _check_sums([*zeros, scaling.zero_point], scale["shift"], inner)
     return BatchMatmul(batch=batch, m=rows, n=columns, k=inner, clip=scaling.clip, **scale)
+
+
+def _check_sums(zero_points: Sequence[int], shift: int, inner: int) -> None:
+    """Refuse zero points, and sums that exceed int32, where there are only shifts."""
+    if any(zero_points):
+        text = f"its zero points are {[*zero_points]}; without 'post' it needs 0"
+        raise NotOnVta("zero_point", text)
+    require_accumulator(128 * 128 * inner + (1 << shift >> 1))

@@ -120,8 +120,8 @@ class LoweredRegion:
         for tensor in self.outputs:
             place, storage = self.places[tensor.name], self.storages[tensor.name]
             buffer, image = place.memory.name, storage.parts if storage.split else ()
-            fields = {"lanes": place.lanes, "axes": storage.order}
-            outputs.append(Argument(tensor.name, buffer, tensor.shape, image, **fields))
+            made = Argument(tensor.name, buffer, tensor.shape, image, place.lanes)
+            outputs.append(replace(made, axes=storage.order))
         return inputs, outputs
 
     @cached_property
@@ -172,8 +172,8 @@ class LoweredRegion:
         """Return a place of its own for a tensor, in an image of a size, but with these lanes."""
         while name in self.memories:
             name += "'"
-        (n, _, *pixels), c, inputs = size, max(lanes) + 1, role is Role.INPUT  # which the host pads
-        image = n, c if inputs else self.filled(c), *pixels
+        (n, _, h, w), c, inputs = size, max(lanes) + 1, role is Role.INPUT  # which the host pads
+        image = n, c if inputs else self.filled(c), h, w
         memory = StoredImage(name, image, self.block, like.zero_point, role=role, zeros=inputs)
         self.memories[name] = memory
         return TensorPlace(memory, lanes)
@@ -344,15 +344,21 @@ class LoweredRegion:
 
         With `zeros`, lanes of no channel become 0.
         """
-        inputs, outputs, uses = data.width, res.width, {"data": data, "res": res}
+        uses = {"data": data, "res": res}
         if data.seen_lanes == res.seen_lanes and not zeros:
             op = Elementwise(function="identity", shape=data.shape, clip=None)
             self.append(node, op, uses)
             return
-        weight = zero_weights(outputs, inputs, 1, 1)
+        weight = zero_weights(res.width, data.width, 1, 1)
         weight[res.seen_lanes, data.seen_lanes] = 1
-        channels = {"in_channels": inputs, "out_channels": outputs}
-        move = Conv2d(**data.extents, **channels, kernel=1, shift=0, clip=None)
+        move = Conv2d(
+            **data.extents,
+            in_channels=data.width,
+            out_channels=res.width,
+            kernel=1,
+            shift=0,
+            clip=None,
+        )
         self.append(node, move, uses, kernel=weight)
 
     def export_outputs(self) -> None:

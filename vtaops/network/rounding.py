@@ -291,9 +291,12 @@ def round_average_pool(
     if not (target.scales or op.differs(source)):  # 15 bits are two digits, if sums fit int32
         widths.append(max(7, min(15, 31 - math.ceil(math.log2(256 * size)))))
     fields = {"zero_point": zero_point, "clip": scaling.clip, **op.windowed}
-    plain, pool = not target.scales, ops.AveragePool.from_ratio
-    made = (pool(ratio, size, shifts_only=plain, bits=bits, **fields) for bits in widths)
-    found = (_compared_means(each, op, source) for each in made)
+    found = []
+    for bits in widths:
+        made = ops.AveragePool.from_ratio(
+            ratio, size, shifts_only=not target.scales, bits=bits, **fields
+        )
+        found.append(_compared_means(made, op, source))
     return min(found, key=lambda each: each.differing)
 
 
