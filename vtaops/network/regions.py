@@ -55,9 +55,10 @@ def _programs(
     found = [shared.get(number) or fragments.of(step) for number, step in told]
     metadata = {"network": region.graph.name, "capabilities": fragments.target.capabilities.name}
     lags = {numbers: turns.lag for numbers, turns in groups.items()}
-
-    stay = [choose_staying(found, fragments.target.config.wgt.depth)] * fragments.pin_weights
-    for numbers in ([], *stay):
+    stays: list[list[int]] = [[]]
+    if fragments.pin_weights:
+        stays.append(choose_staying(found, fragments.target.config.wgt.depth))
+    for numbers in stays:
         placed, loads = _placed(found, groups, numbers)
         steps = zip(region.steps, placed, strict=True)
         parts = [buffers.part(step, finished(fragment, step.op)) for step, fragment in steps]
