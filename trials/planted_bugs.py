@@ -120,20 +120,20 @@ BUGS = (
     Bug(
         "first block of a slice counted in images",
         "network/places.py",
-        "first * self.strides(config).block",
-        "first * self.strides(config).image",
+        "self.block * found.block",
+        "self.block * found.image",
     ),
     Bug(
         "blocks of a slice counted by its channels",
         "network/places.py",
-        "max(self.lanes) // block - first + 1",
-        "(len(self.lanes) - 1) // block + 1",
+        "max(self.lanes) // size - self.block + 1",
+        "(len(self.lanes) - 1) // size + 1",
     ),
     Bug(
         "lanes of a slice counted within a tile",
-        "network/region.py",
-        "tuple(lane - start for lane in place.lanes)",
-        "tuple(min(lane - start, lane % self.block) for lane in place.lanes)",
+        "network/places.py",
+        "tuple(lane - start for lane in self.lanes)",
+        "tuple(min(lane - start, lane % self.memory.block) for lane in self.lanes)",
     ),
     Bug(
         "slice begins at the first channel",
@@ -282,13 +282,13 @@ BUGS = (
     Bug(
         "zero point of the input forgotten",
         "network/epilogue.py",
-        "total = -zero_points[0] * sums",
+        "total = -inputs[0].zero_point * sums",
         "total = 0 * sums",
     ),
     Bug(
         "zero point of the residual forgotten",
         "network/epilogue.py",
-        "total = total - zero_points[1] * factor",
+        "total = total - inputs[1].zero_point * factor",
         "total = total - 0 * factor",
     ),
     Bug(

@@ -130,10 +130,7 @@ def scaled(
     if isinstance(scaling, Quotient):
         return replace(pool, **divided(count))
     if scales:
-        scale = uniform(scaling, factor)
-        if scale is None:
-            raise NotOnVta("scale", "its factor and its multiplier exceed 16 bits together")
-        return replace(pool, **scale, constant=-zero_point * count)
+        return replace(pool, **uniform(scaling, factor), constant=-zero_point * count)
     shift = scaling.right_shift
     if shift is None:
         raise NotOnVta("scale", "its scale is no shift, and this hardware has no multiplier")

@@ -8,8 +8,8 @@ channels; products take the latter. So the rows of each sequence are cut out, an
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from math import prod
+from typing import Literal
 
 from vtaops.graph import Graph, GraphOperator, Node, Tensor
 from vtaops.graph import operators as ops
@@ -22,37 +22,28 @@ MOST_SEQUENCES = 16
 _WITHIN = (ops.Reshape, ops.Transpose, ops.Slice, ops.Requantize, ops.LookupTable, ops.RowSoftmax)
 
 
-@dataclass
-class _Region:
-    """The nodes of one attention: `entries` make heads of rows, `exits` join them."""
-
-    count: int
-    nodes: dict[str, Node] = field(default_factory=dict)
-    entries: set[str] = field(default_factory=set)
-    exits: set[str] = field(default_factory=set)
+Role = Literal["entry", "within", "exit"]
+"""What a node is to attention: it makes heads of rows, computes on heads, or makes rows of them."""
+Part = tuple[Role, int]
+"""The role of a node, and the number of sequences."""
 
 
 def sequences_apart(graph: Graph, target: Target) -> Graph:
     """Return a graph whose attention is that of single sequences, where VTA has no other."""
-    regions = dict[str, _Region]()
+    parts = dict[Node, Part]()
     for node in graph.nodes:
-        if isinstance(node.op, ops.Matmul) and node.name not in regions:
-            found = _region(node, graph)
-            if found is not None and _is_needed(found, graph, target):
-                regions |= dict.fromkeys(found.nodes, found)
+        if isinstance(node.op, ops.Matmul) and node not in parts:
+            found = _attention(node, graph)
+            if any(reason_for_host(n, graph, target) or is_apart(n, graph, target) for n in found):
+                parts |= found
 
     def put(result: Graph, node: Node) -> None:
-        if node.name in regions:
-            _each(node, regions[node.name], result)
+        if node in parts:
+            _each(node, parts[node], result)
         else:
             result.clone(node)
 
-    return graph.transform(put) if regions else graph
-
-
-def _is_needed(region: _Region, graph: Graph, target: Target) -> bool:
-    nodes = region.nodes.values()
-    return any(reason_for_host(n, graph, target) or is_apart(n, graph, target) for n in nodes)
+    return graph.transform(put) if parts else graph
 
 
 def _batch(tensor: Tensor) -> tuple[int, int]:
@@ -60,45 +51,49 @@ def _batch(tensor: Tensor) -> tuple[int, int]:
     return next(((a, n) for a, n in enumerate(tensor.shape) if n > 1), (0, 1))
 
 
-def _region(start: Node, graph: Graph) -> _Region | None:
-    """Return the nodes between rows around a product of several sequences; None if others read."""
+def _attention(start: Node, graph: Graph) -> dict[Node, Part]:
+    """Return the nodes between rows around a product of several sequences; none if others read."""
     count = _batch(start.outputs[0])[1]
+    found, left = dict[Node, Part](), [start]
     if not 1 < count <= MOST_SEQUENCES or len(start.outputs[0].shape) < 4:
-        return None
-    region, left = _Region(count), [start]
+        return {}
     while left:
         node = left.pop()
-        if node.name in region.nodes:
+        if node in found:
             continue
-        region.nodes[node.name] = node
-        beside = _beside(node, region, graph)
-        if beside is None:
-            return None
+        role = _role(node, count)
+        beside = None if role is None else _beside(node, role, graph)
+        if role is None or beside is None:
+            return {}
+        found[node] = role, count
         left += beside
-    return region if region.entries and region.exits else None
+    return found if {"entry", "exit"} <= {role for role, _ in found.values()} else {}
 
 
-def _beside(node: Node, region: _Region, graph: Graph) -> list[Node] | None:
-    """Return the nodes beside one of a region; None if it is no part of attention."""
-    if _joins_rows(node, region.count):
-        region.exits.add(node.name)
-        return [*filter(None, [graph.maker(node.inputs[0])])]
-    if node.outputs[0] in graph.outputs:
+def _beside(node: Node, role: Role, graph: Graph) -> list[Node] | None:
+    """Return the nodes of attention beside one of it; None if the world is beside it."""
+    makers = [maker for maker in map(graph.maker, node.inputs) if maker]
+    if role == "exit":
+        return makers
+    if node.outputs[0] in graph.outputs or (role == "within" and len(makers) < len(node.inputs)):
         return None
-    readers = graph.consumers(node.outputs[0])
-    if _joins_rows(node, region.count, back=True):
-        region.entries.add(node.name)
-        return readers
-    makers = [maker for maker in map(graph.maker, node.inputs) if maker is not None]
-    if len(makers) < len(node.inputs) or not _is_within(node, region.count):
-        return None
-    return makers + readers
+    return graph.consumers(node.outputs[0]) + makers * (role == "within")
 
 
-def _joins_rows(node: Node, count: int, *, back: bool = False) -> bool:
-    """Return whether a reshape makes rows of the heads of so many sequences, or heads of rows."""
-    heads, rows = (node.inputs + node.outputs)[:: -1 if back else 1][:2]
-    if not isinstance(node.op, ops.Reshape) or len(rows.shape) > 3 or len(heads.shape) < 4:
+def _role(node: Node, count: int) -> Role | None:
+    """Return the role of a node in attention of so many sequences; None if it is no part of it."""
+    if isinstance(node.op, ops.Reshape):
+        (given,), (made,) = node.inputs, node.outputs
+        if _are_rows(made, given, count):
+            return "exit"
+        if _are_rows(given, made, count):
+            return "entry"
+    return "within" if _is_within(node, count) else None
+
+
+def _are_rows(rows: Tensor, heads: Tensor, count: int) -> bool:
+    """Return whether a reshape joins the heads of so many sequences to rows, or undoes that."""
+    if len(rows.shape) > 3 or len(heads.shape) < 4:
         return False
     return _batch(heads)[1] == count and rows.shape[0] % count == 0
 
@@ -126,22 +121,22 @@ def _keeps_batch(node: Node, count: int) -> bool:
     return True
 
 
-def _each(node: Node, region: _Region, result: Graph) -> None:
+def _each(node: Node, part: Part, result: Graph) -> None:
     """Add a node for each sequence; entries cut rows, and exits join them."""
-    parts = [_part(node, number, region, result) for number in range(region.count)]
-    if node.name in region.exits:
+    parts = [_part(node, number, part, result) for number in range(part[1])]
+    if part[0] == "exit":
         (tensor,) = node.outputs
         rows = _add(result, node, "rows", ops.Concat(1), parts)
         result.add(ops.Reshape(tensor.shape), rows, name=node.name, scale=tensor.scale)
 
 
-def _part(node: Node, number: int, region: _Region, result: Graph) -> Tensor:
-    (tensor,), op = node.outputs, node.op
-    if node.name in region.entries:
-        return _add(result, node, number, _single(tensor), [_rows(node, number, region, result)])
+def _part(node: Node, number: int, part: Part, result: Graph) -> Tensor:
+    (tensor,), op, (role, count) = node.outputs, node.op, part
+    if role == "entry":
+        return _add(result, node, number, _single(tensor), [_rows(node, number, count, result)])
     given = [result.tensors[f"{t.name}:{number}"] for t in node.inputs]
-    if node.name in region.exits:
-        op = ops.Reshape((1, prod(tensor.shape[:-1]) // region.count, tensor.shape[-1]))
+    if role == "exit":
+        op = ops.Reshape((1, prod(tensor.shape[:-1]) // count, tensor.shape[-1]))
     elif isinstance(op, ops.Reshape):
         op = _single(tensor)
     return _add(result, node, number, op, given)
@@ -153,14 +148,14 @@ def _single(tensor: Tensor) -> ops.Reshape:
     return ops.Reshape((*tensor.shape[:axis], 1, *tensor.shape[axis + 1 :]))
 
 
-def _rows(node: Node, number: int, region: _Region, result: Graph) -> Tensor:
+def _rows(node: Node, number: int, count: int, result: Graph) -> Tensor:
     """Return the rows of a sequence, of what an entry reads."""
     tensor, name = result.tensors[node.inputs[0].name], f"{node.name}:all"
-    count = prod(tensor.shape[:-1])
+    rows = prod(tensor.shape[:-1])
     whole = result.tensors.get(name) or _add(
-        result, node, "all", ops.Reshape((1, count, tensor.shape[-1])), [tensor]
+        result, node, "all", ops.Reshape((1, rows, tensor.shape[-1])), [tensor]
     )
-    each = count // region.count
+    each = rows // count
     cut = ops.Slice(1, number * each, (number + 1) * each)
     return _add(result, node, f"rows{number}", cut, [whole])
 

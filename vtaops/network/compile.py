@@ -25,7 +25,6 @@ from vtaops.model.placement import placement
 from vtaops.network.fragments import Fragments
 from vtaops.network.legalize import legalize
 from vtaops.network.plan import Plan, plan
-from vtaops.network.products import LoweredProducts, compile_products
 from vtaops.network.regions import compile_region
 from vtaops.network.state import with_state
 from vtaops.network.target import Target
@@ -146,8 +145,6 @@ def compile_plan(graph: Graph, decided: Plan, fragments: Fragments) -> Model:
     for partition in decided.partitions:
         if partition.lowered is None:
             stages.append(HostStage(tuple(node.name for node in partition.nodes)))
-        elif isinstance(partition.lowered, LoweredProducts):
-            stages.append(compile_products(partition.lowered, fragments))
         else:
             stages.append(compile_region(partition.lowered, fragments))
     return Model(graph, target.config, target.capabilities, decided.rows, stages)

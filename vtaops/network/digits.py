@@ -86,12 +86,13 @@ def folded(
     ratio = np.broadcast_to(ratios(scaling), (channels,))
     bias = 0.0 if op.bias is None else op.bias.astype(np.float64)
     reach = [128.0 + abs(tensor.zero_point) for tensor in inputs]
-    sums = magnitudes(op.weight) * reach[0] + np.abs(bias)
     factor = 0 if residual is None else residual
-    shift = min(MAX_SHIFT, int(np.log2(THREE_DIGITS / max((factor * ratio).max(), LEAST))))
-    greatest = np.abs(weight).reshape(channels, -1).max(axis=1)
-    sums = sums + factor * reach[-1]
-    shift = min(shift, longest_shift(ratio, np.maximum(greatest, LEAST), sums, scaling.zero_point))
+    sums = magnitudes(op.weight) * reach[0] + np.abs(bias) + factor * reach[-1]
+    greatest = np.maximum(np.abs(weight).reshape(channels, -1).max(axis=1), LEAST)
+    shift = min(
+        int(np.log2(THREE_DIGITS / max((factor * ratio).max(), LEAST))),
+        longest_shift(ratio, greatest, sums, scaling.zero_point),
+    )
     if shift < 1:
         return None
     scale = ratio * 2.0**shift

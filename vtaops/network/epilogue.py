@@ -15,11 +15,17 @@ from typing import Any, TypeVar
 import numpy as np
 
 from vtaops.base.exact import magnitudes
-from vtaops.base.fixed_point import MAX_SCALE_SHIFT, MAX_SHIFT, MULTIPLIER_BITS, TWO_DIGITS
+from vtaops.base.fixed_point import (
+    FINE_BITS,
+    MAX_SCALE_SHIFT,
+    MAX_SHIFT,
+    MULTIPLIER_BITS,
+    TWO_DIGITS,
+)
 from vtaops.base.shapes import Array
-from vtaops.graph import FineRequantization, Requantization
+from vtaops.graph import FineRequantization, Requantization, Tensor
 from vtaops.graph.operator import ACCUMULATOR
-from vtaops.graph.operators import Convolution, Weighted
+from vtaops.graph.operators import Weighted
 from vtaops.graph.thresholds import quotient_scale
 from vtaops.network.places import Lanes, on_lanes
 from vtaops.network.target import NotOnVta, Target
@@ -50,7 +56,7 @@ class SumEpilogue:
     vectors: dict[str, Array] = field(default_factory=dict)
 
     @staticmethod
-    def of(op: Weighted, weight: Array, zero_points: Sequence[int], target: Target) -> SumEpilogue:
+    def of(op: Weighted, weight: Array, inputs: Sequence[Tensor], target: Target) -> SumEpilogue:
         """Return the epilogue of sums on a target.
 
         Parameters
@@ -59,8 +65,8 @@ class SumEpilogue:
             The graph's operator.
         weight : ndarray of int8 or int16
             Its weights that multiply the zero point, with output channels first.
-        zero_points : sequence of int
-            Zero points of its inputs: the data, the residual.
+        inputs : sequence of Tensor
+            The data, and the residual if there is one.
         target : Target
             The hardware.
 
@@ -70,10 +76,10 @@ class SumEpilogue:
             If the hardware cannot requantise these sums in this way.
         """
         if not target.scales:
-            return _shifted(op, weight, zero_points)
+            return _shifted(op, weight, inputs)
         if weight.dtype != np.int8:
             raise NotOnVta("type", f"its weights are {weight.dtype}; with 'post' they are int8")
-        return _scaled(op, weight, zero_points)
+        return _scaled(op, weight, inputs)
 
     def on_lanes(self, lanes: Lanes, size: int) -> SumEpilogue:
         """Return the epilogue for lanes, some of which hold the channels."""
@@ -87,12 +93,13 @@ class SumEpilogue:
         return replace(op, bias=True), self.constant.astype(np.int32)  # sums wrap as well
 
 
-def _scaled(op: Weighted, weight: Array, zero_points: Sequence[int]) -> SumEpilogue:
+def _scaled(op: Weighted, weight: Array, inputs: Sequence[Tensor]) -> SumEpilogue:
     """Return the epilogue on hardware with ``post``.
 
     Its constants fit int32, as the sums do (`Graph.add`).
     """
-    scaling, channels, residual = op.requantization, len(weight), _residual(op)
+    scaling, channels = op.requantization, len(weight)
+    residual = getattr(op, "residual_factor", None)
     fields: dict[str, Any] = {"scales": True, "shift": 0, "clip": scaling.clip}
     fields["zero_point"] = scaling.zero_point
     if isinstance(scaling, FineRequantization):
@@ -104,21 +111,22 @@ def _scaled(op: Weighted, weight: Array, zero_points: Sequence[int]) -> SumEpilo
         fields["residual"] = True
         factors = np.broadcast_to(residual, (channels,))
         vectors |= _residual_digits(factors, 2)
-    return SumEpilogue(fields, _constant(op, weight, zero_points, factors), vectors)
+    return SumEpilogue(fields, _constant(op, weight, inputs, factors), vectors)
 
 
-def _shifted(op: Weighted, weight: Array, zero_points: Sequence[int]) -> SumEpilogue:
+def _shifted(op: Weighted, weight: Array, inputs: Sequence[Tensor]) -> SumEpilogue:
     """Return the epilogue on plain hardware: one shift, a factor of the residual by another one.
 
     Weights of two digits stand for the scales of the channels, so factors are terms of the sums.
     """
-    scaling, residual, wide = op.requantization, _residual(op), weight.dtype == np.int16
+    scaling, wide = op.requantization, weight.dtype == np.int16
+    residual = getattr(op, "residual_factor", None)
     shift = _shift_behind(scaling)
     factor: Any = 0
     if residual is not None:
         factor = np.broadcast_to(residual, (len(weight),)) if wide else _factor(residual, shift)
     # The zero point of the result and the half for rounding are added before the shift.
-    constant = _constant(op, weight, zero_points, factor) + scaling.constant
+    constant = _constant(op, weight, inputs, factor) + scaling.constant
     reach = magnitudes(weight) + factor
     require_accumulator((128 * reach + np.abs(constant)).max())
     fields: dict[str, Any] = {"shift": shift, "clip": scaling.clip}
@@ -202,43 +210,43 @@ def common_shift(factor: int, shift: int) -> int:
     return min(shift, (factor & -factor).bit_length() - 1)
 
 
-def _residual(op: Weighted) -> Array | None:
-    """Return the factor of the residual that an operator adds; None if it adds none."""
-    return op.residual_factor if isinstance(op, Convolution) else None
-
-
-def _constant(
-    op: Weighted, weight: Array, zero_points: Sequence[int], factor: Array | int
-) -> Array:
+def _constant(op: Weighted, weight: Array, inputs: Sequence[Tensor], factor: Array | int) -> Array:
     """Return the part of the sums of each output channel that does not depend on the data.
 
     It consists of the bias, and of the inputs' zero points times their weights. Output channels are
     on axis 0 of `weight`.
     """
     sums = weight.reshape(len(weight), -1).sum(axis=1, dtype=np.int64)
-    total = -zero_points[0] * sums
-    if len(zero_points) > 1:
-        total = total - zero_points[1] * factor
+    total = -inputs[0].zero_point * sums
+    if len(inputs) > 1:
+        total = total - inputs[1].zero_point * factor
     return np.asarray(total if op.bias is None else total + op.bias)
 
 
-def uniform(scaling: Requantization, factor: int = 1) -> dict[str, Any] | None:
-    """Return the parameters of one scale for all channels; None if channels differ.
+def scale_of(scaling: Requantization, target: Target) -> dict[str, Any]:
+    """Return the parameters of one scale for all channels; raises NotOnVta if there is none."""
+    if target.scales:
+        return uniform(scaling)
+    return {"shift": right_shift(scaling), "rounding": "half_up"}
+
+
+def uniform(scaling: Requantization, factor: int = 1) -> dict[str, Any]:
+    """Return the parameters of one fixed-point scale; raises NotOnVta if channels differ.
 
     `factor` is an exact factor of the sums.
     """
-    names = ["multiplier", "shift"] + ["nudge"] * isinstance(scaling, FineRequantization)
-    found = {name: np.unique(getattr(scaling, name)) for name in names}
-    if factor < 0 or any(values.size > 1 for values in found.values()):
-        return None
-    scale: dict[str, Any] = {name: int(values[0]) for name, values in found.items()}
-    scale["zero_point"] = scaling.zero_point
+    scale: dict[str, Any] = {"zero_point": scaling.zero_point}
+    limit = 1 << MULTIPLIER_BITS
     if isinstance(scaling, FineRequantization):
-        return scale | {"fine": scaling.fine} if factor == 1 else None
-    scale["multiplier"] *= factor
-    if not scale["multiplier"]:  # 0 would mean none: this one leaves nothing of 32 bits either
-        scale |= {"multiplier": 1, "shift": MAX_SCALE_SHIFT}
-    return scale if scale["multiplier"] < 1 << MULTIPLIER_BITS else None
+        scale |= {"nudge": int(scaling.nudge.max()), "fine": scaling.fine}
+        limit = 1 << FINE_BITS if factor == 1 else 0
+    multiplier, shift = int(scaling.multiplier.max()) * factor, int(scaling.shift.max())
+    differs = any(np.ptp(getattr(scaling, name)) for name in scaling.limits)
+    if differs or not 0 <= multiplier < limit:
+        raise NotOnVta("scale", "its factor and its multiplier exceed 16 bits together")
+    if not multiplier:  # 0 would mean none: this one leaves nothing of 32 bits either
+        multiplier, shift = 1, MAX_SCALE_SHIFT
+    return scale | {"multiplier": multiplier, "shift": shift}
 
 
 def divided(count: int) -> dict[str, Any]:
@@ -246,8 +254,3 @@ def divided(count: int) -> dict[str, Any]:
     scale = quotient_scale(count)
     names = "multiplier", "shift", "nudge"
     return {name: getattr(scale, name) for name in names} | {"fine": scale.kind}
-
-
-def as_int32(value: int) -> int:
-    """Return an integer wrapped to int32."""
-    return (value + (1 << 31)) % (1 << 32) - (1 << 31)

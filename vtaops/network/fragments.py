@@ -107,42 +107,13 @@ class Fragments:
     target: Target
     pin_weights: bool = False
     _known: dict[tuple[object, ...], Fragment] = field(default_factory=dict)
-    _of: dict[MappedOperator, Fragment] = field(default_factory=dict)
 
     def of(self, step: MappedOperator) -> Fragment:
         """Return the operations of a step, but for the numbers of its results (`finished`)."""
-        if step not in self._of:
-            config = self.target.config
-            tiling = default_tiling(step.op, config)
-            self._of[step] = self._emitted(step, tiling, POST_ROWS)
-        return self._of[step]
+        return self.emitted(step, default_tiling(step.op, self.target.config), POST_ROWS)
 
-    def find_fused(self, steps: Sequence[MappedOperator], limit: float) -> GroupTiling | None:
-        """Return tilings of steps that pass tiles to each other; None if that is impossible.
-
-        Also returns None if all take `limit` cycles or more by estimate.
-        """
-        ops, config = [step.op for step in steps], self.target.config
-        if not config.has(Extension.FORWARD) or not all(isinstance(op, Conv2d) for op in ops):
-            return None
-        return next(fused_tilings(ops, config, limit), None)
-
-    def find_interleaved(self, steps: Sequence[MappedOperator]) -> GroupTiling | None:
-        """Return tilings of steps that fit the scratchpads side by side; None if none do."""
-        ops = [step.op for step in steps]
-        find = classifier_tilings if _is_classifier(ops) else interleaved_tilings
-        return find(ops, self.target.config)
-
-    def co_allocate(
-        self, steps: Sequence[MappedOperator], tilings: Sequence[Tiling]
-    ) -> list[Fragment] | None:
-        """Return the operations of steps side by side in the scratchpads; None if too large."""
-        rows = parameter_rows(tilings, self.target.config)
-        with suppress(ScheduleError):  # estimates do not count rows of POST
-            return pack_side_by_side([*map(self._emitted, steps, tilings, rows)])
-        return None
-
-    def _emitted(self, step: MappedOperator, tiling: Tiling, rows: int) -> Fragment:
+    def emitted(self, step: MappedOperator, tiling: Tiling, rows: int) -> Fragment:
+        """Return the operations of a step with a tiling and so many rows of POST."""
         strides = self._strides(step)
         tabulated = TABLE in step.weights
         op = _common(step.op)
@@ -165,7 +136,7 @@ class Fragments:
         for buffer in step.op.buffers(config):
             if buffer.name in step.uses:
                 extents = extents_of(buffer)
-                strides = step.uses[buffer.name].strides(config).over(extents)
+                strides = step.uses[buffer.name].seen(config)[0].over(extents)
                 if strides != Strides.of(extents).over(extents):
                     found[buffer.name] = strides
         return found
@@ -225,7 +196,7 @@ def find_groups(
     chains = _candidates(steps, fragments, resident)
     while True:
         chosen = _most_saving({span: chain.saved for span, chain in chains.items()}, len(steps))
-        untried = dict.fromkeys(chains[span] for span in chosen if not chains[span].tried)
+        untried = dict.fromkeys(chains[span] for span in chosen if chains[span].ways)
         if not untried:
             return {span: turns for span in chosen if (turns := chains[span].best)}
         for chain in tracked("pair layer", [*untried], lambda chain: chain.steps[-1].node):
@@ -297,27 +268,12 @@ def _feeds(step: MappedOperator, follower: MappedOperator, name: str) -> bool:
     """Return whether a step reads all results of another in its buffer `name`."""
     if name not in follower.uses:
         return False
-    given, read = step.uses["res"].place, follower.uses[name].place
+    given, read = step.uses["res"], follower.uses[name]
     return given.memory is read.memory and (given.lanes, given.size) == (read.lanes, read.size)
 
 
 def _is_classifier(ops: Sequence[Operator]) -> bool:
     return tuple(map(type, ops)) == (Conv2d, AvgPool2d, Gemm)
-
-
-def _take_turns(ops: Sequence[Operator]) -> bool:
-    """Return whether one of each two adjacent operators is depthwise, or no convolution."""
-    return not any(a and b for a, b in pairwise(map(_is_dense, ops)))
-
-
-def _is_dense(op: Operator) -> bool:
-    return isinstance(op, Conv2d) and op.groups == 1
-
-
-def _computed(program: Program) -> int:
-    """Return the cycles of the compute unit."""
-    stats = program.stats()
-    return stats.gemm_counter // program.config.products_per_cycle + stats.alu_counter
 
 
 def planned(config: HardwareConfig) -> TimingParameters:
@@ -338,8 +294,8 @@ class FusionCandidate:
         Cycles that are saved; an estimate until it is tried.
     best : Interleaving or None
         How they run together, if that is known to pay.
-    tried : bool
-        Whether `saved` and `best` are final.
+    ways : list of (GroupTiling, list of int)
+        Tilings that may pay, with the lags to try, until they are tried.
     """
 
     def __init__(
@@ -347,15 +303,19 @@ class FusionCandidate:
     ) -> None:
         self.steps, self._fragments, self._resident = steps, fragments, resident
         self.best: Interleaving | None = None
-        self.saved, self.tried = 0, True
+        self.saved, self.ways = 0, list[tuple[GroupTiling, list[int]]]()
         ops = [step.op for step in steps]
         apart = self._chained([fragments.of(step) for step in steps])
         self._dram = planned(apart.config)
         timeline = simulate(apart, self._dram, events=False)
         port = timeline.port
-        self._busy = max(_computed(apart), port.read_beats, port.write_beats)
+        stats, products = apart.stats(), apart.config.products_per_cycle
+        computed = stats.gemm_counter // products + stats.alu_counter
+        self._busy = max(computed, port.read_beats, port.write_beats)
         self._cycles, self._limit = timeline.cycles, BREAK_EVEN * timeline.cycles
-        most = MAX_UTILIZATION if _take_turns(ops) else DENSE_UTILIZATION
+        dense = [isinstance(op, Conv2d) and op.groups == 1 for op in ops]
+        beside = any(a and b for a, b in pairwise(dense))
+        most = DENSE_UTILIZATION if beside else MAX_UTILIZATION
         if self._busy <= most * self._cycles or _is_classifier(ops):
             self._estimate()
 
@@ -366,36 +326,42 @@ class FusionCandidate:
 
     def _estimate(self) -> None:
         """Find tilings, and estimate from theirs what is saved."""
-        self._fused = self._fragments.find_fused(self.steps, self._limit)
-        self._interleaved = self._fragments.find_interleaved(self.steps)
-        ways = filter(None, (self._fused, self._interleaved))
-        least = min((way.cycles for way in ways), default=self._cycles)
+        ops, config = [step.op for step in self.steps], self._fragments.target.config
+        chain = config.has(Extension.FORWARD) and all(isinstance(op, Conv2d) for op in ops)
+        fused = next(fused_tilings(ops, config, self._limit), None) if chain else None
+        find = classifier_tilings if _is_classifier(ops) else interleaved_tilings
+        found = (fused, [TIGHT_LAG, TIGHT_LAG + 1]), (find(ops, config), [LAG])
+        ways = [(way, lags) for way, lags in found if way]
+        least = min((way.cycles for way, _ in ways), default=self._cycles)
         if least < self._limit:
-            self.saved = round(self._cycles - least)
-            self.tried = False
+            self.saved, self.ways = round(self._cycles - least), ways
 
     def try_together(self) -> None:
-        """Compile the steps with these tilings, and find out what is saved."""
-        fewest = self._limit
+        """Compile the steps with these tilings, and find out what is saved.
 
-        def run(way: GroupTiling | None, *lags: int) -> None:
-            """Try each lag, the next one only if the one before saves cycles."""
-            nonlocal fewest
-            together = self._fragments.co_allocate(self.steps, way.tilings) if way else None
-            if together is None:
-                return
-            for lag in lags:
+        Of several lags, the next one is tried only if the one before saves cycles.
+        """
+        fewest = self._limit
+        for way, lags in self.ways:
+            if self.best and fewest <= NEAR_BOUND * self._busy:
+                break
+            together = self._side_by_side(way)
+            for lag in lags if together else []:
                 cycles = self._chained(together, lag).cycles(self._dram)
                 if cycles >= self._limit:
-                    return
+                    break
                 if cycles < fewest:
                     fewest, self.best = cycles, Interleaving(together, lag)
-
-        run(self._fused, TIGHT_LAG, TIGHT_LAG + 1)
-        if self.best is None or fewest > NEAR_BOUND * self._busy:
-            run(self._interleaved, LAG)
         self.saved = self._cycles - round(fewest) if self.best else 0
-        self.tried = True
+        self.ways = []
+
+    def _side_by_side(self, way: GroupTiling) -> list[Fragment]:
+        """Return the operations of the steps side by side in the scratchpads; none if too large."""
+        rows = parameter_rows(way.tilings, self._fragments.target.config)
+        with suppress(ScheduleError):  # estimates do not count rows of POST
+            emitted = map(self._fragments.emitted, self.steps, way.tilings, rows)
+            return pack_side_by_side([*emitted]) or []
+        return []
 
 
 def chained(

@@ -10,7 +10,6 @@ import math
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Array
@@ -22,7 +21,7 @@ from vtaops.network.averages import parts, scaled
 from vtaops.network.digits import in_digits
 from vtaops.network.epilogue import LARGEST_WEIGHT, Sum, SumEpilogue, right_shift
 from vtaops.network.im2col import im2col
-from vtaops.network.places import Lanes, TensorPlace, Use, on_lanes, packed_lanes
+from vtaops.network.places import Lanes, TensorPlace, on_lanes, packed_lanes
 from vtaops.network.propagation import mixes_heads
 from vtaops.network.region import LoweredRegion, padding_of, zero_weights
 from vtaops.network.storage import Storage
@@ -35,21 +34,16 @@ def lower_convolution(op: ops.Convolution, node: Node, region: LoweredRegion) ->
     """Lower to a convolution; a depthwise one does not change lanes."""
     if mixes_heads(node, node.inputs[0].shape, region.storages[node.inputs[0].name]):
         op = _of_heads(op, region.storages[node.inputs[0].name])
-    groups = op.groups
-    if groups > 1 and op.weight.shape[:2] == (groups, 1):
+    data, weight, groups = region.first(node), op.weight, op.groups
+    if groups > 1 and weight.shape[:2] == (groups, 1):
         _depthwise(op, node, region)
         return
-    data, weight = region.first(node), op.weight
-    outputs = packed_lanes(region.image_of(node.outputs[0])[1])
-    lanes, inputs = region.lanes(data), region.width(data)
-    if groups > 1 and lanes == packed_lanes(len(lanes)):
-        inputs = len(lanes)
-    else:
+    outputs, lanes = packed_lanes(region.image_of(node.outputs[0])[1]), data.seen_lanes
+    if groups == 1 or lanes != packed_lanes(len(lanes)):
         weight = ungrouped(weight, groups) if groups > 1 else weight
-        weight = on_lanes(weight, lanes, inputs, axis=1)
-        weight = on_lanes(weight, outputs, region.filled(max(outputs) + 1), axis=0)
-        groups = 1
-    _convolve(op, node, region, data, weight, outputs, groups, inputs)
+        weight = on_lanes(weight, lanes, data.width, axis=1)
+        weight, groups = on_lanes(weight, outputs, region.filled(len(outputs))), 1
+    _convolve(op, node, region, data, weight, outputs, groups)
 
 
 def _of_heads(op: ops.Convolution, storage: Storage) -> ops.Convolution:
@@ -65,9 +59,8 @@ def _of_heads(op: ops.Convolution, storage: Storage) -> ops.Convolution:
 
 def _depthwise(op: ops.Convolution, node: Node, region: LoweredRegion) -> None:
     data = region.same_lanes(node)
-    lanes, size = region.lanes(data), region.width(data)
-    weight = on_lanes(op.weight, lanes, size)
-    _convolve(op, node, region, data, weight, lanes, size, size)
+    weight = on_lanes(op.weight, data.seen_lanes, data.width)
+    _convolve(op, node, region, data, weight, data.seen_lanes, data.width)
 
 
 def _convolve(
@@ -78,21 +71,19 @@ def _convolve(
     weight: Array,
     outputs: Lanes,
     groups: int,
-    inputs: int,
 ) -> None:
     """Add a convolution on lanes; the weights cover all lanes."""
-    epilogue = _epilogue(op, op.weight, node, region)
+    epilogue = SumEpilogue.of(op, op.weight, node.inputs, region.target)
     padding, sides = padding_of(node.inputs[0], op.padding)
     place = region.result(node, outputs)
-    uses = {"data": Use(data, sides)}
+    uses = {"data": data.with_sides(sides)}
     if op.residual_factor is not None:
-        uses["residual"] = Use(region.second(node, region.lanes(place)))
-    uses["res"] = Use(place)
-    size = weight.shape[0] if groups > 1 else region.filled(max(outputs) + 1)
+        uses["residual"] = region.second(node, place.seen_lanes)
+    uses["res"] = place
     convolution = Conv2d(
         **uses["data"].extents,
-        in_channels=inputs,
-        out_channels=size,
+        in_channels=groups * weight.shape[1],
+        out_channels=len(weight),
         kernel=weight.shape[2:],
         strides=op.strides,
         padding=padding,
@@ -100,28 +91,22 @@ def _convolve(
         groups=groups,
         **epilogue.fields,
     )
-    epilogue = epilogue.on_lanes(outputs, size)
+    epilogue = epilogue.on_lanes(outputs, len(weight))
     if groups == 1 and region.is_only_for(node):
         channels = len(data.lanes)
         narrow = replace(convolution, in_channels=channels)
         config = region.target.config
-        found = im2col(narrow, weight[:, :channels], epilogue.constant, config)
-        if found is not None:
+        if found := im2col(narrow, weight[:, :channels], epilogue.constant, config):
             convolution, data.memory.folded, weight, constant = found
             epilogue = replace(epilogue, constant=constant)
     _add_sum(convolution, node, region, uses, weight, epilogue)
-
-
-def _epilogue(op: ops.Weighted, weight: Array, node: Node, region: LoweredRegion) -> SumEpilogue:
-    zero_points = [tensor.zero_point for tensor in node.inputs]
-    return SumEpilogue.of(op, weight, zero_points, region.target)
 
 
 def _add_sum(
     op: Conv2d,
     node: Node,
     region: LoweredRegion,
-    uses: dict[str, Use],
+    uses: dict[str, TensorPlace],
     weight: Array,
     epilogue: SumEpilogue,
 ) -> None:
@@ -136,11 +121,10 @@ def _add_sum(
             high, low = (digit.astype(np.int8) for digit in digits(weight))
             kernels = {"kernel": low, "kernel_high": high}
         region.step(node, op, uses, **kernels, bias=bias, **epilogue.vectors)
-    elif constant.any():
-        op, tiles = replace(op, bias_tiles=True), constants[:, :, None, None]
-        region.step(node, op, uses, kernel=weight, constant_scale=tiles)
-    else:
-        region.step(node, op, uses, kernel=weight)
+        return
+    tiles = constants[:, :, None, None] if constant.any() else None
+    op = replace(op, bias_tiles=tiles is not None)
+    region.step(node, op, uses, kernel=weight, constant_scale=tiles)
 
 
 def ungrouped(weight: Array, groups: int) -> Array:
@@ -159,24 +143,26 @@ def lower_transposed_convolution(
     op: ops.TransposedConvolution, node: Node, region: LoweredRegion
 ) -> None:
     """Lower to a transposed convolution."""
-    zero_point = node.inputs[0].zero_point
+    zero_point, constant = node.inputs[0].zero_point, op.by_output
     if op.groups > 1 or op.dilation != (1, 1):
         raise NotOnVta(
             "window",
             f"it has {op.groups} groups and the dilation {op.dilation}; with zeros between its "
             f"weights, they would be too many or its sums not those of VTA",
         )
-    if zero_point and not _one_tap(op):  # each phase has other taps, hence another constant
+    if _one_tap(op):
+        constant = constant[..., :1, :1]
+    elif zero_point:  # each phase has other taps, hence another constant
         text = f"its input has the zero point {zero_point}; transposed, VTA needs 0"
         raise NotOnVta("zero_point", text)
     if not region.target.scales:
         right_shift(op.requantization)
-    epilogue = _epilogue(op, _constant_weight(op), node, region)
+    epilogue = SumEpilogue.of(op, constant, node.inputs, region.target)
     data, place = region.first(node), region.result(node)
     product = Conv2dTranspose(
-        **Use(data).extents,
-        in_channels=region.width(data),
-        out_channels=region.width(place),
+        **data.extents,
+        in_channels=data.width,
+        out_channels=place.width,
         kernel=op.weight.shape[2:],
         strides=op.strides,
         padding=op.padding,
@@ -194,12 +180,6 @@ def _one_tap(op: ops.TransposedConvolution) -> bool:
     return alone and bool((sums == sums[..., :1, :1]).all())
 
 
-def _constant_weight(op: ops.TransposedConvolution) -> npt.NDArray[np.int8]:
-    """Return the weights that multiply the zero point of the input, output channels first."""
-    weight: npt.NDArray[np.int8] = op.weight.transpose(1, 0, 2, 3)
-    return weight[..., :1, :1] if _one_tap(op) else weight
-
-
 def lower_dense(op: ops.Dense, node: Node, region: LoweredRegion) -> None:
     """Lower to a matrix product, or to a convolution.
 
@@ -207,7 +187,7 @@ def lower_dense(op: ops.Dense, node: Node, region: LoweredRegion) -> None:
     """
     data = region.first(node)
     n, _, h, w = data.image
-    epilogue = _epilogue(op, op.weight, node, region)
+    epilogue = SumEpilogue.of(op, op.weight, node.inputs, region.target)
     if h * w > 1 or epilogue.fields.get("wide"):
         size = (1, 1) if op.weight.shape[1] == len(data.lanes) else (h, w)
         weight, storage = op.weight, region.storages[node.inputs[0].name]
@@ -218,7 +198,7 @@ def lower_dense(op: ops.Dense, node: Node, region: LoweredRegion) -> None:
         lower_convolution(ops.Convolution(weight, op.bias, op.requantization), node, region)
         return
     place = region.result(node)
-    product = Gemm(m=n, n=region.width(place), k=region.width(data), **epilogue.fields)
+    product = Gemm(m=n, n=place.width, k=data.width, **epilogue.fields)
     _multiply(product, node, region, epilogue, op.weight)
 
 
@@ -231,14 +211,14 @@ def _multiply(
 ) -> None:
     """Add a product with weights; those of a matrix product have output channels first."""
     data, place = region.first(node), region.places[node.outputs[0].name]
-    lanes, outputs = region.lanes(place), region.width(place)
+    lanes, outputs = place.seen_lanes, place.width
     name, axis = ("weight", 1) if isinstance(product, Gemm) else ("kernel", 0)
-    weight = on_lanes(weight, region.lanes(data), region.width(data), axis)
+    weight = on_lanes(weight, data.seen_lanes, data.width, axis)
     weight = on_lanes(weight, lanes, outputs, 1 - axis)
     epilogue = epilogue.on_lanes(lanes, outputs)
     product, bias = epilogue.with_bias(product)
     weights = {name: weight, "bias": bias, **epilogue.vectors}
-    region.step(node, product, {"data": Use(data), "res": Use(place)}, **weights)
+    region.step(node, product, {"data": data, "res": place}, **weights)
 
 
 def lower_requantize(op: ops.Requantize, node: Node, region: LoweredRegion) -> None:
@@ -269,7 +249,7 @@ def lower_average_pool(op: ops.AveragePool, node: Node, region: LoweredRegion) -
     weight = np.full((channels, 1, *window.kernel), op.factor, kind)
     around, each = (op.padding, op.dilation), channels
     convolution = ops.Convolution(weight, bias, scaling, op.strides, *around, each)
-    _epilogue(convolution, weight[:1], node, region)
+    SumEpilogue.of(convolution, weight[:1], node.inputs, region.target)
     if window.dilation != (1, 1) or not _average(op, node, region, window.kernel):
         _depthwise(convolution, node, region)
 
@@ -282,10 +262,10 @@ def _average_in_parts(op: ops.AveragePool, node: Node, region: LoweredRegion) ->
     except (NotOnVta, ShapeError) as error:
         raise NotOnVta("window", f"in parts of equal windows: {error}") from error
     data = region.same_lanes(node)
-    place = region.result(node, region.lanes(data))
+    place = region.result(node, data.seen_lanes)
     for pool, read, written in found:
-        pool = replace(pool, channels=region.width(data))
-        region.step(node, pool, {"data": Use(data, read), "res": Use(place, written)})
+        pool = replace(pool, channels=data.width)
+        region.step(node, pool, {"data": data.with_sides(read), "res": place.with_sides(written)})
 
 
 def _average(
@@ -294,10 +274,10 @@ def _average(
     """Add the pool of VTA, whose weights are one tile; return False if it does not fit."""
     place, source = region.same_lanes(node), node.inputs[0]
     padding, sides = padding_of(source, op.padding)
-    data = Use(place, sides)
+    data = place.with_sides(sides)
     pool = AvgPool2d(
         **data.extents,
-        channels=region.width(place),
+        channels=place.width,
         kernel=kernel,
         strides=op.strides,
         padding=padding,
@@ -313,5 +293,5 @@ def _average(
         pool = plain
     elif pool.offset and math.prod(pool.out_size) > pool.window.count:
         return False  # an offset costs passes over the results, in a convolution a product
-    region.step(node, pool, {"data": data, "res": Use(region.result(node, region.lanes(place)))})
+    region.step(node, pool, {"data": data, "res": region.result(node, place.seen_lanes)})
     return True

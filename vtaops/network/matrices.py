@@ -9,8 +9,7 @@ transposed first: each tile is read as weights, and multiplied by the identity.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,42 +17,16 @@ from vtaops.base.errors import ScheduleError
 from vtaops.base.shapes import Array, ceil_div
 from vtaops.graph import Node, Tensor
 from vtaops.graph import operators as ops
-from vtaops.lowering import RowLayout, Strides, extents_of
-from vtaops.machine.config import Extension, HardwareConfig
+from vtaops.lowering import RowLayout, Strides
+from vtaops.machine.config import Extension
 from vtaops.network.epilogue import uniform
-from vtaops.network.places import Lanes, StoredImage, TensorPlace, Use, packed_lanes
+from vtaops.network.places import Lanes, StoredImage, TensorPlace, packed_lanes
 from vtaops.network.products import lower_matmul
 from vtaops.network.region import LoweredRegion
 from vtaops.network.storage import Held, are_groups, held_matrices, matrices_of
 from vtaops.network.target import NotOnVta, Target
 from vtaops.ops import BatchMatmul, Elementwise
 from vtaops.ops.rows import ColumnShares, NormalizeRows, RowOperator, RowsBelowMaximum
-
-Look = Callable[[int, int], tuple[Strides, int]]
-"""Returns strides and the first element, for an image of so many blocks of so many pixels each."""
-
-
-@dataclass(frozen=True)
-class StridedUse(Use):
-    """A part of an image as an operator sees it: at strides of its own.
-
-    Attributes
-    ----------
-    look : callable
-        Returns them. The size of the image is known when the whole region is lowered.
-    """
-
-    look: Look = field(kw_only=True)
-
-    def _seen(self, config: HardwareConfig) -> tuple[Strides, int]:
-        _, blocks, height, width = extents_of(self.place.memory.buffer(config))
-        return self.look(blocks, height * width)
-
-    def strides(self, config: HardwareConfig) -> Strides:
-        return self._seen(config)[0]
-
-    def offset(self, config: HardwareConfig) -> int:
-        return self._seen(config)[1] * config.inp.element_bytes
 
 
 @dataclass(frozen=True)
@@ -66,29 +39,27 @@ class Matrices:
         Where they lie.
     count : int
         How many there are.
-    block : int
-        Channels of a block.
     held : Held
         What rows are; those of `STACKED` matrices are one below the other.
     """
 
     place: TensorPlace
     count: int
-    block: int
     held: Held = Held.ROWS_ARE_PIXELS
 
     def _find(self, number: int, blocks: int, plane: int) -> tuple[int, int]:
         """Return the first element of a matrix, and how many there are to the next one."""
-        images, lanes, count = self.place.memory.image[0], self.place.lanes, self.count
+        memory, lanes, count = self.place.memory, self.place.lanes, self.count
+        images, block = memory.image[0], memory.block
         if self.held is Held.STACKED:
             each = math.prod(self.place.image[2:]) // count
         elif images == 1 < count:
-            each = (lanes[len(lanes) // count] - lanes[0]) // self.block * plane
+            each = (lanes[len(lanes) // count] - lanes[0]) // block * plane
         else:
             each = images // count * blocks * plane
-        return lanes[0] // self.block * plane + number * each, each
+        return lanes[0] // block * plane + number * each, each
 
-    def from_on(self, number: int, step: int = 1, tile: int = 1) -> StridedUse:
+    def from_on(self, number: int, step: int = 1, tile: int = 1) -> TensorPlace:
         """Return every so manieth matrix, whose columns are channels, in tiles of so many rows."""
 
         def look(blocks: int, plane: int) -> tuple[Strides, int]:
@@ -96,26 +67,27 @@ class Matrices:
             row = blocks if self.held is Held.ROWS_ARE_IMAGES else 1
             return Strides(each * step // tile, row, plane // tile), first
 
-        return StridedUse(self.place, look=look)
+        return replace(self.place, look=look)
 
-    def weights(self, number: int = 0) -> StridedUse:
+    def weights(self, number: int = 0) -> TensorPlace:
         """Return the matrices from one on as tiles of weights."""
-        return self.from_on(number, tile=self.block)
+        return self.from_on(number, tile=self.place.memory.block)
 
-    def blocks(self, number: int, first: int, *, rows: bool = False) -> StridedUse:
+    def blocks(self, number: int, first: int, *, rows: bool = False) -> TensorPlace:
         """Return the blocks of channels of a matrix as weights, or those of its pixels (`rows`)."""
+        block = self.place.memory.block
 
         def look(blocks: int, plane: int) -> tuple[Strides, int]:
             begin, _ = self._find(number, blocks, plane)
             if rows:
-                return Strides(self.block, 1, plane), begin + first * self.block
-            return Strides(plane // self.block, 1, 0), begin + first * plane
+                return Strides(block, 1, plane), begin + first * block
+            return Strides(plane // block, 1, 0), begin + first * plane
 
-        return StridedUse(self.place, look=look)
+        return replace(self.place, look=look)
 
-    def column(self, number: int) -> StridedUse:
+    def column(self, number: int) -> TensorPlace:
         """Return one image of several, whose pixels are a column."""
-        return StridedUse(
+        return replace(
             self.place, look=lambda blocks, plane: (Strides(0, plane, 1), number * blocks * plane)
         )
 
@@ -138,7 +110,7 @@ def lower_product(op: ops.Matmul, node: Node, region: LoweredRegion) -> None:
     shape = count, b.shape[-2], b.shape[-1]
     weights = _weights(node, other, shape, region).weights()
     for number in range(repeats):
-        uses: dict[str, Use] = {
+        uses = {
             "data": data.from_on(number, repeats),
             "other": weights,
             "res": res.from_on(number, repeats),
@@ -172,7 +144,7 @@ def _inputs(node: Node, tensor: Tensor, region: LoweredRegion) -> Matrices:
     zeros, below = not columns % region.block or place.memory.zeros, held is Held.STACKED
     place = _aligned(node, tensor, place, 1 if below else count, region, keep=zeros)
     place.memory.fix()
-    return Matrices(place, count, region.block, held)
+    return Matrices(place, count, held)
 
 
 def _weights(node: Node, place: TensorPlace, shape: Shape, region: LoweredRegion) -> Matrices:
@@ -180,10 +152,10 @@ def _weights(node: Node, place: TensorPlace, shape: Shape, region: LoweredRegion
     tensor = node.inputs[1]
     if _held(node, 1, region, Held.ROWS_ARE_IMAGES, Held.STACKED) is Held.COLUMNS_ARE_PIXELS:
         place = _aligned(node, tensor, place, shape[0], region)
-        _read_as_weights(place.memory, region.block)
+        _read_as_weights(place.memory)
     else:
         place = _transposed(node, tensor, place, shape, region)
-    return Matrices(place, shape[0], region.block)
+    return Matrices(place, shape[0])
 
 
 def _held(node: Node, operand: int, region: LoweredRegion, *refused: Held) -> Held:
@@ -197,12 +169,12 @@ def _held(node: Node, operand: int, region: LoweredRegion, *refused: Held) -> He
     return found
 
 
-def _read_as_weights(memory: StoredImage, block: int) -> None:
+def _read_as_weights(memory: StoredImage) -> None:
     """Add rows to an image until its pixels fill tiles of weights, whose places are fixed."""
     memory.fix()
-    _, _, height, width = memory.image
-    rows = next(r for r in range(block) if (height + memory.border[2] + r) * width % block == 0)
-    memory.widen((0, 0, memory.border[2] + rows, 0))
+    (_, _, height, width), below, block = memory.image, memory.border[2], memory.block
+    rows = next(r for r in range(below, below + block) if (height + r) * width % block == 0)
+    memory.widen((0, 0, rows, 0))
 
 
 def _aligned(
@@ -215,14 +187,12 @@ def _aligned(
     keep: bool = True,
 ) -> TensorPlace:
     """Return a place at which the channels of each matrix begin a block, copied if necessary."""
-    block, images = region.block, place.memory.image[0]
-    groups = 1 if images > 1 else count
-    wanted = _group_lanes(len(place.lanes), groups, block)
-    if keep and region.lanes(place) == wanted:
+    groups = 1 if place.memory.image[0] > 1 else count
+    wanted = _group_lanes(len(place.lanes), groups, region.block)
+    if keep and place.seen_lanes == wanted:
         return place
-    n, _, h, w = place.image
-    copy = region.own(f"{node.name}:aligned:{tensor.name}", (n, h, w), wanted, tensor)
-    region.copy(node.name, Use(place), Use(copy), zeros=True)
+    copy = region.own(f"{node.name}:aligned:{tensor.name}", place.image, wanted, tensor)
+    region.copy(node.name, place, copy, zeros=True)
     copy.memory.zeros = True
     return copy
 
@@ -244,18 +214,18 @@ def _transposed(
 
     `shape` is the number of matrices, of their pixels and of their channels.
     """
-    block, (count, pixels, channels) = region.block, shape
+    count, pixels, channels = shape
     source = _aligned(node, tensor, place, count, region)
-    _read_as_weights(source.memory, block)
+    _read_as_weights(source.memory)
     images = source.memory.image[0]
     groups = 1 if images > 1 else count
-    lanes = _group_lanes(pixels * groups, groups, block)
+    lanes = _group_lanes(pixels * groups, groups, region.block)
     name = f"{node.name}:transposed:{tensor.name}"
-    turned = region.own(name, (images, channels, 1), lanes, tensor)
-    turned.memory.zeros = tensor.zero_point == 0 or pixels % block == 0
-    _read_as_weights(turned.memory, block)
+    turned = region.own(name, (images, len(lanes), channels, 1), lanes, tensor)
+    turned.memory.zeros = tensor.zero_point == 0 or pixels % region.block == 0
+    _read_as_weights(turned.memory)
     for number in range(count):
-        _turn(node, source, turned, (number, count), channels, region)
+        _turn(node, Matrices(source, count), Matrices(turned, count), number, region)
     return turned
 
 
@@ -298,47 +268,42 @@ def flattened(node: Node, region: LoweredRegion) -> TensorPlace:
     if as_rows:
         lane = np.arange(each * pixels).reshape(-1, pixels, block).swapaxes(1, 2)
         source = region.seen_as(node, region.packed(node, tensor), (1, channels, pixels, 1))
-        size = rows[0], *rows[2:]
-        target = region.own(result.name, size, tuple(lane.ravel().tolist()), result)
+        target = region.own(result.name, rows, tuple(lane.ravel().tolist()), result)
     else:
         source, target = region.first(node), replace(region.result(node), size=(pixels, 1))
     target.memory.fix()
     copy = Elementwise(function="identity", shape=(1, each, pixels, 1), clip=None)
     for group in range(groups):
         lanes = packed_lanes(channels)[group * each : (group + 1) * each]
-        whole = Use(replace(source if as_rows else target, lanes=lanes))
+        whole = replace(source if as_rows else target, lanes=lanes)
         row = _flat_row(target if as_rows else source, pixels, group)
         data, res = (whole, row) if as_rows else (row, whole)
         region.append(node.name, copy, {"data": data, "res": res})
     return target if as_rows else replace(target, size=None)
 
 
-def _flat_row(place: TensorPlace, pixels: int, number: int) -> StridedUse:
+def _flat_row(place: TensorPlace, pixels: int, number: int) -> TensorPlace:
     """Return a row of a matrix as pixels, one below the other: their channels lie in that row."""
-    return StridedUse(place, look=lambda _, plane: (Strides(0, pixels * plane, plane), number))
+    return replace(place, look=lambda _, plane: (Strides(0, pixels * plane, plane), number))
 
 
 def _turn(
     node: Node,
-    source: TensorPlace,
-    target: TensorPlace,
-    which: tuple[int, int],
-    channels: int,
+    given: Matrices,
+    made: Matrices,
+    number: int,
     region: LoweredRegion,
 ) -> None:
-    """Copy one of so many matrices so that its channels become pixels, and its pixels channels."""
-    block, (number, matrices) = region.block, which
-    pixels = len(target.lanes) // (matrices if target.memory.image[0] == 1 else 1)
-    given, made = (Matrices(place, matrices, block) for place in (source, target))
-    for first, count, size in (
-        (0, channels // block, block),
-        (channels // block, 1, channels % block),
-    ):
+    """Copy a matrix so that its channels become pixels, and its pixels channels."""
+    block, (images, *_, height, width) = region.block, made.place.image
+    pixels = len(made.place.lanes) // (made.count if images == 1 else 1)
+    blocks, rest = divmod(height * width, block)
+    for first, count, size in ((0, blocks, block), (blocks, 1, rest)):
         if not count or not size:
             continue
         move = BatchMatmul(batch=count, m=size, n=pixels, k=block, shift=0, clip=None)
         identity = np.broadcast_to(np.eye(size, block, dtype=np.int8), (count, size, block))
-        uses: dict[str, Use] = {
+        uses = {
             "other": given.blocks(number, first),
             "res": made.blocks(number, first, rows=True),
         }
@@ -362,7 +327,8 @@ def lower_row_norm(op: ops.RowNorm, node: Node, region: LoweredRegion) -> None:
         center=op.center,
         multiplier=op.multiplier,
     )
-    source = _rows(node, norm, region)
+    _check(norm, region.target)
+    source = _rows(node, norm, node.inputs[0], region)
     columns = _columns(node, "columns", result, norm, region)
     place = _of_rows(node, norm, region)
     vectors = {}
@@ -371,11 +337,11 @@ def lower_row_norm(op: ops.RowNorm, node: Node, region: LoweredRegion) -> None:
         for name, values in (("scale", op.weight), ("bias", op.bias)):
             vectors[name] = np.repeat(values[order, None], region.block, axis=1)
     n = columns.memory.image[0]
-    given, made = (Matrices(each, n, region.block) for each in (source, columns))
+    given, made, rows = (Matrices(each, n) for each in (source, columns, place))
     for number in range(n):
-        uses: dict[str, Use] = {"data": given.weights(number), "res": made.column(number)}
+        uses = {"data": given.weights(number), "res": made.column(number)}
         region.append(node.name, norm, uses, constants=norm.constants(region.block), **vectors)
-        _turn(node, columns, place, (number, n), norm.rows, region)
+        _turn(node, made, rows, number, region)
 
 
 def lower_row_softmax(op: ops.RowSoftmax, node: Node, region: LoweredRegion) -> None:
@@ -387,34 +353,30 @@ def lower_row_softmax(op: ops.RowSoftmax, node: Node, region: LoweredRegion) -> 
         As `lower_row_norm`.
     """
     (result,), extents = node.outputs, _extents(node, region)
-    scale = uniform(op.requantization)
-    assert scale is not None
     given = len(node.inputs) > 1
     masked = given or op.mask is not None
     below = RowsBelowMaximum(**extents, masked=masked, given=given)
     least, most = op.requantization.clip
-    fields = {name: scale[name] for name in ("multiplier", "shift", "zero_point")}
-    shares = ColumnShares(**extents, least=least, most=most, **fields)
-    _check(below, region.target)
-    sources = [_rows(node, shares, region, tensor) for tensor in node.inputs]
-    plain = replace(result, zero_point=0)
-    names = "high", "low", "shares"
-    high, low, parts = (_columns(node, name, plain, shares, region) for name in names)
+    shares = ColumnShares(**extents, least=least, most=most, **uniform(op.requantization))
+    for function in (below, shares):
+        _check(function, region.target)
+    sources = [_rows(node, shares, tensor, region) for tensor in node.inputs]
+    plain, names = replace(result, zero_point=0), ("high", "low", "shares")
+    columns = [_columns(node, name, plain, shares, region) for name in names]
     place = _of_rows(node, shares, region)
     place.memory.zeros = True
-    n, identity = parts.memory.image[0], np.eye(region.block, dtype=np.int8)
+    n, identity = columns[0].memory.image[0], np.eye(region.block, dtype=np.int8)
+    parts, rows = Matrices(columns[-1], n), Matrices(place, n)
     for number, mask in enumerate(_masks(op, node.inputs[0], n)):
-        rows = (Matrices(source, n, region.block).weights(number) for source in sources)
-        read: dict[str, Use] = dict(zip(("data", "mask"), rows, strict=False))
-        *digits, whole = (Matrices(p, n, region.block).column(number) for p in (high, low, parts))
-        uses: dict[str, Use]
-        for digit, table in zip(digits, op.tables, strict=True):
-            uses = {**read, "res": digit}
-            arrays = {"constants": below.constants(region.block), "mask": mask}
-            region.append(node.name, below, uses, **arrays, table=table)
-        uses = {"data": digits[0], "low": digits[1], "res": whole}
+        looks = (Matrices(source, n).weights(number) for source in sources)
+        read = dict(zip(("data", "mask"), looks, strict=False))
+        high, low, whole = (Matrices(column, n).column(number) for column in columns)
+        for digit, table in zip((high, low), op.tables, strict=True):
+            arrays = {"constants": below.constants(region.block), "mask": mask, "table": table}
+            region.append(node.name, below, {**read, "res": digit}, **arrays)
+        uses = {"data": high, "low": low, "res": whole}
         region.append(node.name, shares, uses, constants=identity[None])
-        _turn(node, parts, place, (number, n), shares.rows, region)
+        _turn(node, parts, rows, number, region)
 
 
 def _masks(op: ops.RowSoftmax, tensor: Tensor, images: int) -> list[Array | None]:
@@ -431,23 +393,13 @@ def _extents(node: Node, region: LoweredRegion) -> dict[str, int]:
     return {"rows": region.storages[tensor.name].pixels, "channels": tensor.shape[-1]}
 
 
-def _rows(
-    node: Node, op: RowOperator, region: LoweredRegion, tensor: Tensor | None = None
-) -> TensorPlace:
-    """Return the rows of a tensor, the first by default, as weights.
-
-    Raises
-    ------
-    NotOnVta
-        If the hardware cannot execute an operator.
-    """
-    _check(op, region.target)
-    tensor = tensor or node.inputs[0]
+def _rows(node: Node, op: RowOperator, tensor: Tensor, region: LoweredRegion) -> TensorPlace:
+    """Return the rows of an input as weights."""
     groups = region.storages[tensor.name].row_groups(tensor.shape)
     source = region.places[tensor.name]
     if not _is_permuted(source, op):
         source = _aligned(node, tensor, source, groups, region)
-    _read_as_weights(source.memory, region.block)
+    _read_as_weights(source.memory)
     return source
 
 
@@ -467,19 +419,19 @@ def _columns(
     tensor, lanes = node.inputs[0], _group_lanes(op.rows, 1, region.block)
     storage = region.storages[tensor.name]
     n = storage.image[0] * storage.row_groups(tensor.shape)
-    place = region.own(f"{node.name}:{name}", (n, op.channels, 1), lanes, like)
-    _read_as_weights(place.memory, region.block)
+    place = region.own(f"{node.name}:{name}", (n, op.rows, op.channels, 1), lanes, like)
+    _read_as_weights(place.memory)
     return place
 
 
 def _of_rows(node: Node, op: RowOperator, region: LoweredRegion) -> TensorPlace:
     """Return a place for the result of a function of rows."""
     (result,) = node.outputs
-    n, channels, height, width = region.storages[node.inputs[0].name].image
-    lanes = _group_lanes(channels, channels // op.channels, region.block)
+    image = region.image_of(node.inputs[0])
+    lanes = _group_lanes(image[1], image[1] // op.channels, region.block)
     if _is_permuted(given := region.places[node.inputs[0].name], op):
         lanes = given.lanes
-    place = region.own(result.name, (n, height, width), lanes, result)
+    place = region.own(result.name, image, lanes, result)
     place.memory.fix()
     region.places[result.name] = place
     return place
@@ -509,4 +461,4 @@ def _result(node: Node, region: LoweredRegion) -> Matrices:
     place = region.new(tensor, lanes)
     place.memory.fix()
     region.places[tensor.name] = place
-    return Matrices(place, count, region.block, held)
+    return Matrices(place, count, held)

@@ -57,24 +57,19 @@ class _Groups:
         """Return the number of each element of the groups in the image."""
         c, h, w = self.image
         elements = np.arange(c * h * w)
-        images = elements.reshape(h, w, c).transpose(2, 0, 1) if self.from_last else elements
-        (rows, columns), (height, width) = self.counts, self.size
-        if self.apart:
-            split, outer, inner = (c, height, rows, width, columns), (2, 4), (1, 3)
-        else:
-            split, outer, inner = (c, rows, height, columns, width), (1, 3), (2, 4)
-        axes = (*outer, *inner, 0) if self.to_last else (0, *outer, *inner)
-        order: Array = images.reshape(split).transpose(axes).ravel()
-        return order
+        last = elements.reshape(h, w, c).transpose(2, 0, 1)
+        image = last if self.from_last else elements.reshape(c, h, w)
+        cuts = product(self.ranges(0), self.ranges(1))
+        parts = [image[:, slice(*rows), slice(*columns)].reshape(c, -1) for rows, columns in cuts]
+        groups = np.stack(parts, axis=1)
+        return (groups.transpose(1, 2, 0) if self.to_last else groups).ravel()
 
     def ranges(self, axis: int) -> Iterator[tuple[int, int, int]]:
         """Yield where the pixels of groups begin and end along an axis, and their distance."""
         count, each, extent = self.counts[axis], self.size[axis], self.image[1 + axis]
         for number in range(count):
-            if self.apart:
-                yield number, extent, count
-            else:
-                yield number * each, (number + 1) * each, 1
+            side = number * each, (number + 1) * each, 1
+            yield (number, extent, count) if self.apart else side
 
 
 def patches_as_copies(graph: Graph, target: Target) -> Graph:
@@ -135,10 +130,7 @@ def _order(nodes: Sequence[Node]) -> Array:
     tensor = nodes[0].inputs[0]
     elements = np.arange(tensor.elements).reshape(tensor.shape)
     for node in nodes:
-        if isinstance(node.op, ops.Transpose):
-            elements = elements.transpose(node.op.axes)
-        else:
-            elements = elements.reshape(node.outputs[0].shape)
+        elements = node.op.reference(node.inputs, elements)
     return elements.ravel()
 
 
@@ -149,7 +141,7 @@ def _groups(shape: Shape, order: Array) -> _Groups | None:
     for from_last in (False, True):
         c, h, w = (shape[3], *shape[1:3]) if from_last else shape[1:]
         for counts in product(_parts(h), _parts(w)):
-            if not 1 < prod(counts) <= MOST_GROUPS or min(h // counts[0], w // counts[1]) < 1:
+            if not 1 < prod(counts) <= MOST_GROUPS:
                 continue
             for apart, to_last in product((True, False), repeat=2):
                 groups = _Groups((c, h, w), counts, apart, from_last, to_last)

@@ -11,6 +11,8 @@ zero.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -40,6 +42,8 @@ class StoredImage:
         Name of the buffer in the program.
     image : (int, int, int, int)
         (N, lanes, H, W), without the border; lanes fill whole blocks.
+    block : int
+        Channels of a block.
     zero_point : int
         Value of the border.
     border : (int, int, int, int)
@@ -59,6 +63,7 @@ class StoredImage:
 
     name: str
     image: Image
+    block: int
     zero_point: int = 0
     border: Sides = NO_SIDES
     role: Role = Role.SCRATCH
@@ -95,9 +100,13 @@ class StoredImage:
         return Buffer(self.name, self.role, shape, "int8", data_layout(config), fill=fill)
 
 
+Look = Callable[[int, int], tuple[Strides, int]]
+"""Returns strides and the first element, for an image of so many blocks of so many pixels each."""
+
+
 @dataclass(frozen=True)
 class TensorPlace:
-    """The place of a tensor.
+    """The place of a tensor, and what an operator sees of it: the blocks that hold it.
 
     Attributes
     ----------
@@ -107,11 +116,19 @@ class TensorPlace:
         The lane in the image for each channel of the tensor.
     size : (int, int) or None
         Height and width as which the tensor sees the pixels, if they are not the image's own.
+    sides : (int, int, int, int)
+        How much of the border an operator sees as part of the image; negative if it does not see
+        parts of the image.
+    look : callable or None
+        Strides of an operator's own. The size of the image is known when the whole region is
+        lowered.
     """
 
     memory: StoredImage
     lanes: Lanes
     size: tuple[int, int] | None = None
+    sides: Sides = NO_SIDES
+    look: Look | None = None
 
     @property
     def image(self) -> Image:
@@ -120,49 +137,50 @@ class TensorPlace:
         height, width = self.size or own
         return n, c, height, width
 
-    def blocks(self, block: int) -> tuple[int, int]:
-        """Return the first block of channels that holds part of it, and the number of blocks."""
-        first = min(self.lanes) // block
-        return first, max(self.lanes) // block - first + 1
+    @property
+    def block(self) -> int:
+        """The first block of channels that holds part of it."""
+        return min(self.lanes) // self.memory.block
 
+    @property
+    def width(self) -> int:
+        """The number of lanes of the blocks that hold it."""
+        size = self.memory.block
+        return (max(self.lanes) // size - self.block + 1) * size
 
-@dataclass(frozen=True)
-class Use:
-    """A tensor as an argument of an operator.
-
-    Attributes
-    ----------
-    place : TensorPlace
-        Its place; the operator sees the blocks that hold it.
-    sides : (int, int, int, int)
-        How much of the border the operator sees as part of its image; negative if it does not see
-        parts of the image.
-    """
-
-    place: TensorPlace
-    sides: Sides = NO_SIDES
+    @property
+    def seen_lanes(self) -> Lanes:
+        """The lanes of its channels, from the first of its blocks."""
+        start = self.block * self.memory.block
+        return tuple(lane - start for lane in self.lanes)
 
     @property
     def extents(self) -> dict[str, Any]:
-        """Batch, height and width seen by the operator."""
-        n, _, h, w = self.place.image
+        """Batch, height and width seen by an operator."""
+        n, _, h, w = self.image
         top, left, bottom, right = self.sides
         return {"batch": n, "height": h + top + bottom, "width": w + left + right}
 
-    def strides(self, config: HardwareConfig) -> Strides:
-        """Return the strides of the memory, for what the operator sees of it."""
-        memory = self.place.memory
-        top, left = (memory.border[side] - self.sides[side] for side in (0, 1))
-        found = Strides.of(extents_of(memory.buffer(config)), top, left)
-        if self.place.size is None:
-            return found
-        width = self.place.size[1]
-        return replace(found, row=width, first=top * width + left)
+    @property
+    def shape(self) -> Image:
+        """The shape of what an operator sees."""
+        n, h, w = self.extents.values()
+        return n, self.width, h, w
 
-    def offset(self, config: HardwareConfig) -> int:
-        """Return the first byte of the blocks that hold the tensor."""
-        first, _ = self.place.blocks(config.block_in)
-        return first * self.strides(config).block * config.inp.element_bytes
+    def with_sides(self, sides: Sides) -> TensorPlace:
+        """Return the place of which an operator sees another part."""
+        return replace(self, sides=sides)
+
+    def seen(self, config: HardwareConfig) -> tuple[Strides, int]:
+        """Return strides and first element of what an operator sees of the memory."""
+        extents = extents_of(self.memory.buffer(config))
+        if self.look:
+            return self.look(extents[1], math.prod(extents[2:]))
+        top, left = (self.memory.border[side] - self.sides[side] for side in (0, 1))
+        found, size = Strides.of(extents, top, left), self.size
+        if size is not None:
+            found = replace(found, row=size[1], first=top * size[1] + left)
+        return found, self.block * found.block
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +193,7 @@ class MappedOperator:
         The node of the graph to which it belongs.
     op : Operator
         The operator on VTA.
-    uses : dict of str to Use
+    uses : dict of str to TensorPlace
         Its tensors, by buffer name.
     weights : dict of str to ndarray
         Its other arguments; a ``"table"`` maps its results (`vtaops.network.tables`).
@@ -183,7 +201,7 @@ class MappedOperator:
 
     node: str
     op: Operator
-    uses: dict[str, Use]
+    uses: dict[str, TensorPlace]
     weights: dict[str, Array] = field(default_factory=dict)
 
 

@@ -9,46 +9,52 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field
 
-from vtaops.graph import FineRequantization, Graph, Node, Requantization
+from vtaops.graph import FineRequantization, Graph, Node
 from vtaops.graph.operators import Matmul
-from vtaops.lowering import BufferSlice, PlacedFragment, link
-from vtaops.network.epilogue import require_accumulator, right_shift, uniform
-from vtaops.network.fragments import Fragments, finished
-from vtaops.network.places import MappedOperator
+from vtaops.network.epilogue import require_accumulator, scale_of
+from vtaops.network.places import MappedOperator, StoredImage, TensorPlace
 from vtaops.network.storage import matrices_of
 from vtaops.network.target import NotOnVta, Target
 from vtaops.ops import BatchMatmul
 from vtaops.ops.matmul import LONGEST_SUM
-from vtaops.program import Buffer
-from vtaops.program.region import Argument, Region
+from vtaops.program import Role
+from vtaops.program.region import Argument
 
 
-@dataclass(frozen=True)
+@dataclass
 class LoweredProducts:
-    """Products of two tensors that share a launch.
-
-    Attributes
-    ----------
-    graph : Graph
-        The network.
-    nodes : sequence of Node
-        The products.
-    steps : list of MappedOperator
-        VTA's operators for them; the second operand of each is transposed.
-    """
+    """Products of two tensors that share a launch; attributes as of `LoweredRegion`."""
 
     graph: Graph
-    nodes: Sequence[Node]
-    steps: list[MappedOperator]
+    names: tuple[str, ...]
+    steps: list[MappedOperator] = field(default_factory=list)
+    memories: dict[str, StoredImage] = field(default_factory=dict)
+    arguments: tuple[list[Argument], list[Argument]] = field(default_factory=lambda: ([], []))
 
 
 def lower_products(graph: Graph, nodes: Sequence[Node], target: Target) -> LoweredProducts:
     """Return what VTA executes for products that do not read each other's results."""
-    steps = [MappedOperator(node.name, lower_matmul(node, target), {}) for node in nodes]
-    return LoweredProducts(graph, nodes, steps)
+    lowered = LoweredProducts(graph, tuple(node.name for node in nodes))
+    inputs, outputs = lowered.arguments
+    for node in nodes:
+        op, uses = lower_matmul(node, target), dict[str, TensorPlace]()
+        for buffer in op.buffers(target.config):
+            if buffer.role in (Role.INPUT, Role.OUTPUT):
+                (count, rows, columns), name = buffer.shape, f"{node.name}:{buffer.name}"
+                image = count, columns, rows, 1
+                memory = StoredImage(name, image, 1, role=buffer.role, folded=buffer)
+                lowered.memories[name] = memory
+                uses[buffer.name] = TensorPlace(memory, (0,))
+        lowered.steps.append(MappedOperator(node.name, op, uses))
+        *given, made = (use.memory.name for use in uses.values())
+        for number, axes in enumerate(((), (0, 2, 1))):  # the second one is transposed
+            tensor, matrices = node.inputs[number], matrices_of(node, number)
+            inputs.append(Argument(tensor.name, given[number], tensor.shape, matrices, axes=axes))
+        (result,), lanes = node.outputs, tuple(range(op.m))
+        outputs.append(Argument(result.name, made, result.shape, lanes=lanes))
+    return lowered
 
 
 def lower_matmul(node: Node, target: Target) -> BatchMatmul:
@@ -66,53 +72,17 @@ def lower_matmul(node: Node, target: Target) -> BatchMatmul:
     if inner > LONGEST_SUM and any(zeros):
         text = f"it sums {inner:,} products with zero points; VTA at most {LONGEST_SUM:,}"
         raise NotOnVta("accumulator", text)
-    columns, scale = node.outputs[0].shape[-1], _scale(scaling, zeros, inner, target)
+    scale, columns = scale_of(scaling, target), node.outputs[0].shape[-1]
+    if target.scales:
+        scale |= {"data_zero_point": zeros[0], "other_zero_point": zeros[1]}
+    else:
+        _check_sums([*zeros, scaling.zero_point], scale["shift"], inner)
     return BatchMatmul(batch=batch, m=rows, n=columns, k=inner, clip=scaling.clip, **scale)
 
 
-def _scale(
-    scaling: Requantization, zeros: Sequence[int], inner: int, target: Target
-) -> dict[str, Any]:
-    """Return the parameters of the requantisation and of the operands' zero points."""
-    if target.scales:
-        scale = uniform(scaling)
-        assert scale is not None
-        return {**scale, "data_zero_point": zeros[0], "other_zero_point": zeros[1]}
-    shift = right_shift(scaling)
-    if scaling.zero_point or any(zeros):
-        text = f"its zero points are {[*zeros, scaling.zero_point]}; without 'post' it needs 0"
+def _check_sums(zero_points: Sequence[int], shift: int, inner: int) -> None:
+    """Refuse zero points, and sums that exceed int32, where there are only shifts."""
+    if any(zero_points):
+        text = f"its zero points are {[*zero_points]}; without 'post' it needs 0"
         raise NotOnVta("zero_point", text)
     require_accumulator(128 * 128 * inner + (1 << shift >> 1))
-    return {"shift": shift, "rounding": "half_up"}
-
-
-def compile_products(products: LoweredProducts, fragments: Fragments) -> Region:
-    """Return the program of products."""
-    buffers: list[Buffer] = []
-    parts, inputs, outputs = [], [], []
-    for node, step in zip(products.nodes, products.steps, strict=True):
-        fragment = finished(fragments.of(step), step.op)
-        places: list[BufferSlice | int] = []
-        for buffer in fragment.buffers:
-            name = f"{node.name}:{buffer.name}"
-            places.append(len(buffers))
-            buffers.append(replace(buffer, name=name))
-            if buffer.name in ("data", "other"):
-                inputs.append(_operand(node, buffer.name == "other", name))
-            elif buffer.name == "res":
-                result, lanes = node.outputs[0], tuple(range(matrices_of(node, 0)[1]))
-                outputs.append(Argument(result.name, name, result.shape, lanes=lanes))
-        parts.append(PlacedFragment(fragment, tuple(places), node.name))
-    metadata = {"network": products.graph.name, "capabilities": fragments.target.capabilities.name}
-    return Region(
-        nodes=tuple(node.name for node in products.nodes),
-        program=link(parts, buffers, metadata),
-        inputs=tuple(inputs),
-        outputs=tuple(outputs),
-    )
-
-
-def _operand(node: Node, second: bool, buffer: str) -> Argument:
-    """Return an operand of a product, the second one transposed."""
-    tensor, axes = node.inputs[second], (0, 2, 1) if second else ()
-    return Argument(tensor.name, buffer, tensor.shape, matrices_of(node, second), axes=axes)

@@ -24,7 +24,6 @@ from vtaops.network.places import (
     MappedOperator,
     StoredImage,
     TensorPlace,
-    Use,
     packed_lanes,
 )
 from vtaops.network.propagation import joins_pixels
@@ -33,6 +32,7 @@ from vtaops.network.storage import Image, Storage
 from vtaops.network.target import NotOnVta, Target
 from vtaops.ops import Conv2d, Elementwise, Operator
 from vtaops.program import Role
+from vtaops.program.region import Argument
 
 MAX_WEIGHTS = 1 << 28
 """Maximum bytes of weights made by the compiler, to move channels or for zeros between groups."""
@@ -98,6 +98,30 @@ class LoweredRegion:
         inputs = [t.name for t in self.inputs if t.name in known and t not in others]
         return {name: known[name].apart for name in inputs if known[name].split}
 
+    @property
+    def arguments(self) -> tuple[list[Argument], list[Argument]]:
+        """The inputs and the outputs as arguments of the program."""
+        inputs, outputs = [], []
+        for tensor in self.inputs:
+            memory, order = self.places[tensor.name].memory, self.storages[tensor.name].order
+            inputs.append(
+                Argument(
+                    tensor.name,
+                    memory.name,
+                    tensor.shape,
+                    tuple(memory.image[axis] for axis in order) or memory.image,
+                    border=memory.border,
+                    zero_point=tensor.zero_point if any(memory.border) else 0,
+                    axes=(0, 3, 1, 2) if order else (),
+                )
+            )
+        for tensor in self.outputs:
+            place, storage = self.places[tensor.name], self.storages[tensor.name]
+            buffer, image = place.memory.name, storage.parts if storage.split else ()
+            made = Argument(tensor.name, buffer, tensor.shape, image, place.lanes)
+            outputs.append(replace(made, axes=storage.order))
+        return inputs, outputs
+
     @cached_property
     def outputs(self) -> list[Tensor]:
         results, own = {*self.graph.outputs}, {*self.names}
@@ -132,23 +156,23 @@ class LoweredRegion:
         self, tensor: Tensor, lanes: Lanes = (), *, role: Role = Role.SCRATCH, name: str = ""
     ) -> TensorPlace:
         """Return a new image for a tensor, by default with contiguous channels."""
-        n, c, h, w = self.image_of(tensor)
-        return self.own(name or tensor.name, (n, h, w), lanes or packed_lanes(c), tensor, role)
+        image = self.image_of(tensor)
+        return self.own(name or tensor.name, image, lanes or packed_lanes(image[1]), tensor, role)
 
     def own(
         self,
         name: str,
-        size: tuple[int, int, int],
+        size: Image,
         lanes: Lanes,
         like: Tensor | StoredImage,
         role: Role = Role.SCRATCH,
     ) -> TensorPlace:
-        """Return a place of its own for a tensor, in an image of any size (N, H, W) and order."""
+        """Return a place of its own for a tensor, in an image of a size, but with these lanes."""
         while name in self.memories:
             name += "'"
-        (n, h, w), c, inputs = size, max(lanes) + 1, role is Role.INPUT  # which the host pads
+        (n, _, h, w), c, inputs = size, max(lanes) + 1, role is Role.INPUT  # which the host pads
         image = n, c if inputs else self.filled(c), h, w
-        memory = StoredImage(name, image, like.zero_point, role=role, zeros=inputs)
+        memory = StoredImage(name, image, self.block, like.zero_point, role=role, zeros=inputs)
         self.memories[name] = memory
         return TensorPlace(memory, lanes)
 
@@ -165,20 +189,6 @@ class LoweredRegion:
     def filled(self, lanes: int) -> int:
         """Return the number of lanes of the blocks that hold so many lanes."""
         return ceil_div(lanes, self.block) * self.block
-
-    def width(self, place: TensorPlace) -> int:
-        """Return the number of lanes of the blocks that hold a tensor."""
-        return place.blocks(self.block)[1] * self.block
-
-    def shape(self, place: TensorPlace) -> tuple[int, int, int, int]:
-        """Return the shape of the blocks that hold a tensor."""
-        n, _, h, w = place.image
-        return n, self.width(place), h, w
-
-    def lanes(self, place: TensorPlace) -> Lanes:
-        """Return the lanes of a tensor's channels, from the first of its blocks."""
-        start = place.blocks(self.block)[0] * self.block
-        return tuple(lane - start for lane in place.lanes)
 
     # ---------------------------------------------------------------- concatenations
 
@@ -231,7 +241,7 @@ class LoweredRegion:
         slot = self._slots.get(_copy_name(node, position))
         if slot is None:
             return place
-        self.copy(node.name, Use(place), Use(slot))
+        self.copy(node.name, place, slot)
         return slot
 
     # ------------------------------------------------------------------------- operands
@@ -246,19 +256,18 @@ class LoweredRegion:
         If the result is part of a concatenation, or the inputs have different lanes, they are
         packed.
         """
-        found = [self.lanes(self.places[tensor.name]) for tensor in node.inputs]
+        found = [self.places[tensor.name].seen_lanes for tensor in node.inputs]
         joined = node.outputs[0].name in self._slots
         if not joined and all(lanes == found[0] for lanes in found):
             return self.first(node)
-        for tensor in dict.fromkeys(node.inputs):
-            self.places[f"{node.name}<{tensor.name}"] = self.packed(node, tensor)
-        return self.places[f"{node.name}<{node.inputs[0].name}"]
+        first, *_ = [self.packed(node, tensor) for tensor in node.inputs]
+        return first
 
     def second(self, node: Node, lanes: Lanes) -> TensorPlace:
         """Return the second input of a node with its channels in the given lanes."""
         tensor = node.inputs[1]
-        place = self.places.get(f"{node.name}<{tensor.name}", self.places[tensor.name])
-        if self.lanes(place) != lanes:
+        place = self.places[tensor.name]
+        if place.seen_lanes != lanes:
             place = self.packed(node, tensor, "residual")
         if tensor.shape != node.inputs[0].shape:
             return place
@@ -266,12 +275,13 @@ class LoweredRegion:
 
     def packed(self, node: Node, tensor: Tensor, suffix: str = "packed") -> TensorPlace:
         """Return a tensor with contiguous channels, copied if necessary."""
-        place = self.places[tensor.name]
-        if self.lanes(place) == packed_lanes(len(place.lanes)):
+        place, key = self.places[tensor.name], f"{node.name}<{tensor.name}"
+        if place.seen_lanes == packed_lanes(len(place.lanes)):
             return place
-        copy = self.new(tensor, name=f"{node.name}:{suffix}:{tensor.name}")
-        self.copy(node.name, Use(place), Use(copy))
-        return copy
+        if key not in self.places:
+            self.places[key] = self.new(tensor, name=f"{node.name}:{suffix}:{tensor.name}")
+            self.copy(node.name, place, self.places[key])
+        return self.places[key]
 
     def is_only_for(self, node: Node) -> bool:
         """Return whether the host packs the first input of a node for this node only."""
@@ -281,7 +291,9 @@ class LoweredRegion:
 
     # ---------------------------------------------------------------------------- steps
 
-    def step(self, node: Node, op: Operator, uses: dict[str, Use], **weights: Array | None) -> None:
+    def step(
+        self, node: Node, op: Operator, uses: dict[str, TensorPlace], **weights: Array | None
+    ) -> None:
         """Add an operator that computes the result of a node, mapped by the table after it."""
         self.append(node.name, op, uses, **weights, table=self._tables.get(node.outputs[0].name))
 
@@ -289,31 +301,29 @@ class LoweredRegion:
         self, node: Node, op: Operator, data: TensorPlace, **others: TensorPlace
     ) -> None:
         """Add an operator that keeps the lanes of `data`."""
-        places = {"data": data, **others, "res": self.result(node, self.lanes(data))}
-        self.step(node, op, {name: Use(place) for name, place in places.items()})
+        self.step(node, op, {"data": data, **others, "res": self.result(node, data.seen_lanes)})
 
     def append(
-        self, node: str, op: Operator, uses: dict[str, Use], **weights: Array | None
+        self, node: str, op: Operator, uses: dict[str, TensorPlace], **weights: Array | None
     ) -> None:
         """Add an operator."""
         uses = {name: self._with_border(node, use) for name, use in uses.items()}
         given = {name: value for name, value in weights.items() if value is not None}
         self.steps.append(MappedOperator(node, op, uses, given))
 
-    def _with_border(self, node: str, use: Use) -> Use:
-        """Return a use whose image has the border that it reads, copied if its pixels are fixed."""
-        place, (top, left, bottom, right) = use.place, use.sides
+    def _with_border(self, node: str, place: TensorPlace) -> TensorPlace:
+        """Return a place whose image has the border seen of it, a copy if its pixels are fixed."""
+        top, left, bottom, right = place.sides
         if place.memory.fixed and max(top, left, right, bottom if place.size else 0) > 0:
-            use = replace(use, place=self._copied(node, place))
-        use.place.memory.widen(use.sides)
-        return use
+            place = self._copied(node, place.with_sides(NO_SIDES)).with_sides(place.sides)
+        place.memory.widen(place.sides)
+        return place
 
     def _copied(self, node: str, place: TensorPlace) -> TensorPlace:
         """Return a copy of a tensor in an image of its own, as the tensor sees it."""
         name = f"{node}:copy:{place.memory.name}"
-        n, _, h, w = place.image
-        copy = self.own(name, (n, h, w), self.lanes(place), place.memory)
-        self.copy(node, Use(place), Use(copy))
+        copy = self.own(name, place.image, place.seen_lanes, place.memory)
+        self.copy(node, place, copy)
         return copy
 
     def seen_as(self, node: Node, place: TensorPlace, image: Image) -> TensorPlace:
@@ -327,24 +337,27 @@ class LoweredRegion:
         place.memory.fix()
         return replace(place, size=size)
 
-    def copy(self, node: str, data: Use, res: Use, *, zeros: bool = False) -> None:
+    def copy(self, node: str, data: TensorPlace, res: TensorPlace, *, zeros: bool = False) -> None:
         """Copy an image or a part of it, to other lanes if necessary.
 
         With `zeros`, lanes of no channel become 0.
         """
-        lanes, wanted = self.lanes(data.place), self.lanes(res.place)
-        inputs, outputs, extents = self.width(data.place), self.width(res.place), data.extents
         uses = {"data": data, "res": res}
-        if lanes == wanted and not zeros:
-            shape = extents["batch"], inputs, extents["height"], extents["width"]
-            self.append(node, Elementwise(function="identity", shape=shape, clip=None), uses)
+        if data.seen_lanes == res.seen_lanes and not zeros:
+            op = Elementwise(function="identity", shape=data.shape, clip=None)
+            self.append(node, op, uses)
             return
-        weight = zero_weights(outputs, inputs, 1, 1)
-        weight[wanted, lanes] = 1
-        op = Conv2d(
-            **extents, in_channels=inputs, out_channels=outputs, kernel=1, shift=0, clip=None
+        weight = zero_weights(res.width, data.width, 1, 1)
+        weight[res.seen_lanes, data.seen_lanes] = 1
+        move = Conv2d(
+            **data.extents,
+            in_channels=data.width,
+            out_channels=res.width,
+            kernel=1,
+            shift=0,
+            clip=None,
         )
-        self.append(node, op, uses, kernel=weight)
+        self.append(node, move, uses, kernel=weight)
 
     def export_outputs(self) -> None:
         """Ensure that the host can read the results of the region."""
@@ -353,7 +366,7 @@ class LoweredRegion:
             memory = place.memory
             if memory.role is Role.INPUT or memory.filled or any(memory.border):
                 copy = self.new(tensor, name=f"{tensor.name}:output")
-                self.copy(tensor.name, Use(place), Use(copy))
+                self.copy(tensor.name, place, copy)
                 self.places[tensor.name] = place = copy
             place.memory.role = Role.OUTPUT
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain, count
 
 from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
-from vtaops.graph import Tensor
 from vtaops.lowering import BufferSlice, Fragment, PlacedFragment, link
 from vtaops.lowering.operation import Operation
 from vtaops.model.memory import Lifetime, place
@@ -16,35 +16,35 @@ from vtaops.network.fragments import Fragments, Groups, find_groups, finished, n
 from vtaops.network.pinned import choose_staying, staying, weights_of
 from vtaops.network.placement import ping_pong
 from vtaops.network.places import MappedOperator
-from vtaops.network.region import LoweredRegion
+from vtaops.network.plan import Lowered
 from vtaops.network.target import Target
 from vtaops.program import Buffer, Program, Role
-from vtaops.program.region import Argument, Region
+from vtaops.program.region import Region
 
 
-def compile_region(region: LoweredRegion, fragments: Fragments) -> Region:
+def compile_region(region: Lowered, fragments: Fragments) -> Region:
     """Return the program of nodes that VTA executes in sequence."""
     steps = region.steps = [narrowed(step, fragments.target.config) for step in region.steps]
     ways = [find_groups(steps, fragments)]
     if fragments.pin_weights:
         ways.append(find_groups(steps, fragments, resident=True))
-    found = [_program(region, fragments, groups) for groups in ways]
+    found = [way for groups in ways for way in _programs(region, fragments, groups)]
     # To simulate a program takes long.
     best = min(found, key=lambda way: way[0].steady.cycles()) if len(found) > 1 else found[0]
-    program, buffers = best
+    (program, buffers), (inputs, outputs) = best, region.arguments
     return Region(
         nodes=region.names,
         program=program,
         parameters=buffers.parameters,
-        inputs=tuple(_input(tensor, region) for tensor in region.inputs),
-        outputs=tuple(_output(tensor, region) for tensor in region.outputs),
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
     )
 
 
-def _program(
-    region: LoweredRegion, fragments: Fragments, groups: Groups
-) -> tuple[Program, _Buffers]:
-    """Return the program in which some steps run together, and its buffers."""
+def _programs(
+    region: Lowered, fragments: Fragments, groups: Groups
+) -> Iterator[tuple[Program, _Buffers]]:
+    """Yield the program in which some steps run together, and the one whose weights may stay."""
     buffers = _Buffers(region, fragments.target, groups)
     shared = {
         number: fragment
@@ -55,18 +55,14 @@ def _program(
     found = [shared.get(number) or fragments.of(step) for number, step in told]
     metadata = {"network": region.graph.name, "capabilities": fragments.target.capabilities.name}
     lags = {numbers: turns.lag for numbers, turns in groups.items()}
-
-    def linked(numbers: Sequence[int]) -> Program:
+    stays: list[list[int]] = [[]]
+    if fragments.pin_weights:
+        stays.append(choose_staying(found, fragments.target.config.wgt.depth))
+    for numbers in stays:
         placed, loads = _placed(found, groups, numbers)
         steps = zip(region.steps, placed, strict=True)
         parts = [buffers.part(step, finished(fragment, step.op)) for step, fragment in steps]
-        return link(parts, buffers.all, metadata, interleave=lags, pinned=loads)
-
-    program = linked(())
-    if fragments.pin_weights:
-        pinned = linked(choose_staying(found, fragments.target.config.wgt.depth))
-        program = min((program, pinned), key=lambda p: p.steady.cycles())
-    return program, buffers
+        yield link(parts, buffers.all, metadata, interleave=lags, pinned=loads), buffers
 
 
 def _placed(
@@ -87,35 +83,14 @@ def _placed(
     return placed, loads
 
 
-def _input(tensor: Tensor, region: LoweredRegion) -> Argument:
-    memory = region.places[tensor.name].memory
-    order = region.storages[tensor.name].order
-    return Argument(
-        tensor.name,
-        memory.name,
-        tensor.shape,
-        tuple(memory.image[axis] for axis in order) or memory.image,
-        border=memory.border,
-        zero_point=tensor.zero_point if any(memory.border) else 0,
-        axes=(0, 3, 1, 2) if order else (),
-    )
-
-
-def _output(tensor: Tensor, region: LoweredRegion) -> Argument:
-    place, storage = region.places[tensor.name], region.storages[tensor.name]
-    image = storage.parts if storage.split else ()
-    name = place.memory.name
-    return Argument(tensor.name, name, tensor.shape, image, lanes=place.lanes, axes=storage.order)
-
-
 class _Buffers:
     """The buffers of a region's program."""
 
-    def __init__(self, region: LoweredRegion, target: Target, groups: Collection[range]) -> None:
+    def __init__(self, region: Lowered, target: Target, groups: Collection[range]) -> None:
         self.all: list[Buffer] = []
         self.parameters: dict[str, Array] = {}
         self._index: dict[str, int] = {}
-        self._shared: dict[tuple[Buffer, bytes], int] = {}
+        self._known: dict[tuple[Buffer, bytes], int] = {}
         self._config = target.config
         made = [memory.buffer(target.config) for memory in region.memories.values()]
         alignment = max(
@@ -139,35 +114,27 @@ class _Buffers:
         for buffer in fragment.buffers:
             if buffer.name in step.uses:
                 use = step.uses[buffer.name]
-                index = self._index[use.place.memory.name]
-                places.append(BufferSlice(index, use.offset(self._config)))
-            elif buffer.role is Role.CONSTANT:
-                places.append(self._constant(buffer))
+                first = use.seen(self._config)[1] * self._config.inp.element_bytes
+                places.append(BufferSlice(self._index[use.memory.name], first))
             else:
-                places.append(self._parameter(step, buffer))
+                places.append(self._shared(step, buffer))
         return PlacedFragment(fragment, tuple(places), step.node)
 
-    def _constant(self, buffer: Buffer) -> int:
-        """Return the buffer shared by equal constants."""
-        key = replace(buffer, name=""), b""
-        if key not in self._shared:
-            name = f"constant:{sum(not content for _, content in self._shared)}"
-            self._shared[key] = self._add(replace(buffer, name=name))
-        return self._shared[key]
-
-    def _parameter(self, step: MappedOperator, buffer: Buffer) -> int:
-        """Return the buffer shared by parameters of equal images."""
-        image = buffer.pack(step.weights[buffer.name])
-        buffer = replace(buffer, role=Role.PARAMETER)  # also data, where it is a constant
-        key = replace(buffer, name=""), hashlib.sha256(image.tobytes()).digest()
-        if key not in self._shared:
-            name, count = f"{step.node}:{buffer.name}", 1
-            while name in self._index:
-                count += 1
-                name = f"{step.node}:{buffer.name}:{count}"
-            self.parameters[name] = image
-            self._shared[key] = self._add(replace(buffer, name=name))
-        return self._shared[key]
+    def _shared(self, step: MappedOperator, buffer: Buffer) -> int:
+        """Return the buffer shared by equal constants, or by parameters of equal images."""
+        name, image = f"constant:{len(self._known) - len(self.parameters)}", None
+        if buffer.role is not Role.CONSTANT:
+            image, base = buffer.pack(step.weights[buffer.name]), f"{step.node}:{buffer.name}"
+            buffer = replace(buffer, role=Role.PARAMETER)  # also data, where it is a constant
+            again = (f"{base}:{number}" for number in count(2))
+            name = next(n for n in chain([base], again) if n not in self._index)
+        content = b"" if image is None else hashlib.sha256(image.tobytes()).digest()
+        key = replace(buffer, name=""), content
+        if key not in self._known:
+            if image is not None:
+                self.parameters[name] = image
+            self._known[key] = self._add(replace(buffer, name=name))
+        return self._known[key]
 
 
 def _lifetimes(
@@ -179,7 +146,7 @@ def _lifetimes(
     touched: dict[str, list[int]] = {}
     for number, step in enumerate(steps):
         for use in step.uses.values():
-            found = touched.setdefault(use.place.memory.name, [])
+            found = touched.setdefault(use.memory.name, [])
             found += spans.get(number, [number])
     return {
         name: Lifetime(min(numbers), max(numbers), sizes[name]) for name, numbers in touched.items()

@@ -11,8 +11,7 @@ bit for bit, on every device.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -150,8 +149,9 @@ def _applied(scaling: Requantization, sums: Integers) -> Integers:
     return scaling.apply(sums, axis=0).astype(np.int64)
 
 
-def _real(values: ValueRange, tensor: Tensor, *, padded: bool = False) -> ValueRange:
+def _real(op: Any, values: ValueRange, tensor: Tensor) -> ValueRange:
     """Return values in steps from the zero point, including 0 if there is padding."""
+    padded = any(getattr(op, "padding", ())) or isinstance(op, ops.TransposedConvolution)
     low, high = (part - tensor.zero_point for part in values)
     return (np.minimum(low, 0), np.maximum(high, 0)) if padded else (low, high)
 
@@ -164,12 +164,11 @@ def _interval(op: Weighted | ops.Requantize, data: Tensor, values: ValueRange) -
         return np.full(channels, least), np.full(channels, max(most, least + 1))
     if len(data.shape) != op.rank:  # channels are not on axis 1
         values = values[0].min(), values[1].max()
-    padded = any(getattr(op, "padding", ())) or isinstance(op, ops.TransposedConvolution)
     weight = op.by_output.astype(np.int64)
     outputs, inputs = weight.shape[:2]
     low, high = (
         np.broadcast_to(part, (inputs * getattr(op, "groups", 1),)).reshape(-1, 1, inputs)
-        for part in _real(values, data, padded=padded)
+        for part in _real(op, values, data)
     )
     grouped = weight.reshape(len(low), outputs // len(low), inputs, -1)
     ends = [grouped * part[..., None] for part in (low, high)]
@@ -190,54 +189,51 @@ def round_sums(
     target: Target,
 ) -> Replacement | None:
     """Round sums of products, or values, whose scales may differ by channel."""
-    scaling = op.requantization
-    if not target.scales and isinstance(op, ops.Convolution | ops.Dense):
-        found = _in_weights(op, inputs, ranges)
-        if found is not None:
-            return found
+    scaling, coarse = op.requantization, _coarse(op.requantization)
+    if not target.scales and coarse.right_shift is None:
+        if isinstance(op, ops.Requantize):
+            coarse = nearest(coarse)
+        elif isinstance(op, ops.Convolution | ops.Dense) and (
+            found := folded(op, inputs, *_real(op, ranges[0], inputs[0]))
+        ):
+            return Replacement(found[0], most=math.ceil(found[1]))
     if len(inputs) > 1:
         return None
-    low, high = _interval(op, inputs[0], ranges[0])
+    ends = _interval(op, inputs[0], ranges[0])
     if target.fine:
-        return _finest(op, low, high)
-    coarse = _coarse(scaling)
-    if not target.scales and isinstance(op, ops.Requantize) and coarse.right_shift is None:
-        coarse = nearest(coarse)
-    ends = enumerate(zip(low.tolist(), high.tolist(), strict=True))
-    count = sum(_differing(coarse, scaling, channel, *pair) for channel, pair in ends)
+        return _finest(op, *ends)
+    pairs = zip(_steps(coarse, *ends), _steps(scaling, *ends), strict=True)
+    count = sum(int(np.abs(own.first - wanted.first).sum()) for own, wanted in pairs)
     return Replacement(replace(op, requantization=coarse), count)
 
 
-def _differing(
-    first: Requantization, second: Requantization, channel: int, low: int, high: int
-) -> int:
-    """Return for how many sums of a channel two requantisations differ."""
-    own, wanted = (
-        steps_of_requantization(each, channel, low, high).first for each in (first, second)
-    )
-    return int(np.abs(own - wanted).sum())
+def _steps(scaling: Requantization, low: Integers, high: Integers) -> list[Steps]:
+    """Return the steps of each channel on its interval of sums."""
+    ends = enumerate(zip(low.tolist(), high.tolist(), strict=True))
+    return [steps_of_requantization(scaling, channel, *pair) for channel, pair in ends]
 
 
 def _finest(op: Any, low: Integers, high: Integers) -> Replacement:
-    """Return an operator with the fine scales that are nearest to its own on intervals of sums."""
-    chosen, bias = _fine_channels(op.requantization, low, high)
-    made = replace(op, requantization=_nudged(chosen, op.requantization))
+    """Return an operator with the fine scales that are nearest to its own on intervals of sums.
+
+    A channel with a constant sum gets a sum and a scale that give its result.
+    """
+    scaling, fixed = op.requantization, low == high
+    ratio, steps = np.broadcast_to(ratios(scaling), low.shape), _steps(scaling, low, high)
+
+    def of_kind(kind: int) -> list[FineScale]:
+        constant = FineScale(1 << 23, CONSTANT_SHIFT, 0, kind)
+        channels = zip(fixed, steps, ratio.tolist(), strict=True)
+        return [constant if one else fine_scale_for(own, r, kind) for one, own, r in channels]
+
+    best = _fewest(map(of_kind, KINDS[scaling.rounds]))
+    made = replace(op, requantization=_nudged(best, scaling))
+    results = _applied(scaling, low) - scaling.zero_point
+    bias = np.where(fixed, (results << (CONSTANT_SHIFT - 23)) - low, 0)
     if isinstance(op, Weighted) and bias.any():
         before = 0 if op.bias is None else op.bias.astype(np.int64)
         made = replace(made, bias=(before + bias).astype(np.int32))
-    return Replacement(made, _off(chosen))
-
-
-def _in_weights(
-    op: ops.Convolution | ops.Dense, inputs: Sequence[Tensor], ranges: Sequence[ValueRange]
-) -> Replacement | None:
-    """Return an operator with its scales in its weights; None if there is a shift instead."""
-    padded = any(getattr(op, "padding", ()))
-    found = folded(op, inputs, *_real(ranges[0], inputs[0], padded=padded))
-    if found is None or _coarse(op.requantization).right_shift is not None:
-        return None
-    made, largest = found
-    return Replacement(made, most=math.ceil(largest))
+    return Replacement(made, _off(best))
 
 
 def _coarse(scaling: Requantization) -> Requantization:
@@ -245,48 +241,19 @@ def _coarse(scaling: Requantization) -> Requantization:
     return Requantization.from_ratio(ratios(scaling), scaling.zero_point, scaling.clip)
 
 
-def _fine_channels(
-    scaling: TfliteRequantization, low: Integers, high: Integers
-) -> tuple[list[FineScale], Integers]:
-    """Return a scale per channel, all of one kind, and the additional biases.
-
-    Channels with the same ratio have a common one, if it is exact. A channel with a constant sum
-    gets a sum and a scale that give its result.
-    """
-    fixed, alike = low == high, defaultdict[tuple[int, int], list[int]](list)
-    numbers = (np.broadcast_to(n, low.shape).tolist() for n in (scaling.multiplier, scaling.shift))
-    pairs = [*zip(*numbers, strict=True)]
-    for channel in np.flatnonzero(~fixed).tolist():
-        alike[pairs[channel]].append(channel)
-    best: list[FineScale] = []
-    for kind in KINDS[scaling.rounds]:
-        found = [FineScale(1 << 23, CONSTANT_SHIFT, 0, kind)] * len(low)
-        for channels in alike.values():
-            common = _scale(scaling, low, high, channels, kind)
-            for channel in channels:
-                found[channel] = (
-                    _scale(scaling, low, high, [channel], kind) if common.differing else common
-                )
-        if not best or _off(found) < _off(best):
-            best = found
+def _fewest(found: Iterable[Sequence[FineScale]]) -> Sequence[FineScale]:
+    """Return the first scales of all channels that are exact, or those wrong for fewest sums."""
+    best: Sequence[FineScale] = ()
+    for scales in found:
+        if not best or _off(scales) < _off(best):
+            best = scales
         if not _off(best):
             break
-    results = _applied(scaling, low) - scaling.zero_point
-    return best, np.where(fixed, (results << (CONSTANT_SHIFT - 23)) - low, 0)
+    return best
 
 
 def _off(scales: Sequence[FineScale]) -> int:
     return sum(scale.differing for scale in scales)
-
-
-def _scale(
-    scaling: Requantization, low: Integers, high: Integers, channels: list[int], kind: int
-) -> FineScale:
-    """Return the scale nearest to that of some channels, which is the same for all."""
-    values = np.broadcast_to(np.maximum(scaling.multiplier, 1) / 2.0**scaling.shift, low.shape)
-    ends = int(low[channels].min()), int(high[channels].max())
-    steps = steps_of_requantization(scaling, channels[0], *ends)
-    return fine_scale_for(steps, float(values[channels[0]]), kind)
 
 
 def _nudged(scales: Sequence[FineScale], scaling: Requantization) -> FineRequantization:
@@ -319,21 +286,15 @@ def round_average_pool(
         if target.fine:
             ends = size * (np.array([[-128], [127]]) - zero)
             return _finest(op, *ends)
-        ratio = float(scaling.multiplier) / 2.0 ** float(scaling.shift) * size * op.factor
-        zero_point = scaling.zero_point
+        ratio, zero_point = float(ratios(scaling)) * size * op.factor, scaling.zero_point
     widths = [7]
     if not (target.scales or op.differs(source)):  # 15 bits are two digits, if sums fit int32
         widths.append(max(7, min(15, 31 - math.ceil(math.log2(256 * size)))))
+    fields = {"zero_point": zero_point, "clip": scaling.clip, **op.windowed}
     found = []
     for bits in widths:
         made = ops.AveragePool.from_ratio(
-            ratio,
-            size,
-            shifts_only=not target.scales,
-            bits=bits,
-            zero_point=zero_point,
-            clip=scaling.clip,
-            **op.windowed,
+            ratio, size, shifts_only=not target.scales, bits=bits, **fields
         )
         found.append(_compared_means(made, op, source))
     return min(found, key=lambda each: each.differing)
@@ -359,13 +320,11 @@ def round_multiply(
     scaling, (a, b) = op.requantization, _values(inputs, ranges)
     sums = np.multiply.outer(a, b)
     results = scaling.apply(sums)
-    made = _coarse(scaling)
+    made: Requantization | None = _coarse(scaling)
     if target.fine:
         assert isinstance(scaling, TfliteRequantization)  # others are unchanged there
-        ratio = max(float(scaling.multiplier), 1.0) / 2.0 ** float(scaling.shift)
-        fitted = _fitted(sums, results, ratio, scaling, KINDS[scaling.rounds])
-        assert fitted is not None  # a requantisation is monotone
-        made = fitted
+        made = _fitted(sums, results, float(ratios(scaling)), scaling, KINDS[scaling.rounds])
+    assert made is not None  # a requantisation is monotone
     rounded = replace(op, requantization=made)
     return Replacement(rounded, _pairs_off(rounded, a, b, results))
 
@@ -377,8 +336,7 @@ def _fitted(
     steps = _steps_of_results(sums, results, scaling)
     if steps is None:
         return None
-    found = [fine_scale_for(steps, ratio, kind) for kind in kinds]
-    return _nudged([min(found, key=lambda scale: scale.differing)], scaling)
+    return _nudged(_fewest([fine_scale_for(steps, ratio, kind)] for kind in kinds), scaling)
 
 
 def _values(inputs: Sequence[Tensor], ranges: Sequence[ValueRange]) -> list[Integers]:
@@ -435,8 +393,7 @@ def round_add(
 
 def _ratios(op: ops.Add | ops.RescaledAdd) -> tuple[float, float]:
     """Return the steps of each operand, in steps of the result."""
-    scaling = op.requantization
-    ratio = float(scaling.multiplier) / 2.0 ** float(scaling.shift)
+    ratio = float(ratios(op.requantization))
     if isinstance(op, ops.Add):
         return op.factors[0] * ratio, op.factors[1] * ratio
     (m, n), (s, t) = op.multipliers, op.shifts

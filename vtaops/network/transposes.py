@@ -60,7 +60,7 @@ class _Walk:
             inputs = [self._source(result, tensor, axes) for tensor in node.inputs]
             made = result.add(op, *inputs, name=f"{node.name}:turned", scale=node.outputs[0].scale)
             self.waiting[node.name] = made.name, axes
-        elif not isinstance(node.op, Constant):  # which is added where it is read
+        else:
             for tensor in node.inputs:
                 self._made(result, tensor)
             result.clone(node)
@@ -90,12 +90,8 @@ class _Walk:
         return result.tensors[name]
 
     def _made(self, result: Graph, tensor: Tensor) -> None:
-        """Make a tensor that is still to be transposed, or a constant."""
-        if tensor.name in result.tensors:
-            return
-        if constant := self._constant(tensor):
-            result.add(constant, name=tensor.name, scale=tensor.scale)
-        else:
+        """Make a tensor that is still to be transposed."""
+        if tensor.name not in result.tensors:
             source, axes = self.waiting[tensor.name]
             result.add(Transpose(axes), result.tensors[source], name=tensor.name)
 
