@@ -319,19 +319,6 @@ def _follows(call: _Call) -> bool:
     return images and {4} <= ranks <= {0, 4}
 
 
-def _keeps_order(call: _Call) -> bool:
-    """Return whether a reduction of an image leaves its axes in the order of the file."""
-    if not _follows(call):
-        return False
-    kept = {*range(4)} - {axis % 4 for axis in call.ints(1)}
-    order = [FROM_IMAGE[axis] for axis in sorted(kept)]
-    return bool(call.option("KeepDims", False)) or order == sorted(order)
-
-
-def _keeps_axes(call: _Call) -> bool:
-    return _follows(call) and not call.option("ShrinkAxisMask", 0)
-
-
 # ------------------------------------------------------------------------- windows, products
 
 
@@ -339,16 +326,18 @@ def _window(
     call: _Call, x: Value, kernel: Sequence[int], dilations: Sequence[int] = (1, 1)
 ) -> dict[str, Any]:
     """Return the attributes of a window that reads an image."""
-    strides = [call.option("StrideH"), call.option("StrideW")]
+    strides, same = _strides(call), call.option("Padding") == SAME
     ends = zip(x.static_shape[2:], kernel, strides, dilations, strict=True)
     totals = [
-        max(0, (ceil_div(size, stride) - 1) * stride + (extent - 1) * dilation + 1 - size)
+        max(0, (ceil_div(size, stride) - 1) * stride + (extent - 1) * dilation + 1 - size) * same
         for size, extent, stride, dilation in ends
     ]
-    before = [total // 2 for total in totals]
-    behind = [total - less for total, less in zip(totals, before, strict=True)]
-    pads = [*before, *behind] if call.option("Padding") == SAME else [0] * 4
+    pads = [(total + more) // 2 for more in (0, 1) for total in totals]
     return {"kernel_shape": kernel, "strides": strides, "pads": pads}
+
+
+def _strides(call: _Call) -> list[int]:
+    return [call.option("StrideH"), call.option("StrideW")]
 
 
 SAME = 0
@@ -365,8 +354,7 @@ def _convolution(call: _Call, axes: Sequence[int] = TO_IMAGE) -> Value:
 
 def _transposed_convolution(call: _Call) -> Value:
     (_, *size, _), weight, x = call.ints(0), call.weight(1, (3, 0, 1, 2)), call.real(2)
-    strides = [call.option("StrideH"), call.option("StrideW")]
-    attrs = {"strides": strides, "output_shape": size, "auto_pad": "SAME_UPPER"}
+    attrs = {"strides": _strides(call), "output_shape": size, "auto_pad": "SAME_UPPER"}
     return call.emit("ConvTranspose", x, weight, call.bias(3, 2, 1), **attrs)
 
 
@@ -494,11 +482,10 @@ def _softmax(call: _Call) -> Value:
 
 
 def _gelu(call: _Call) -> Value:
-    return _same("Gelu", call, approximate="tanh" if call.option("Approximate", False) else "none")
+    return _same("Gelu", call, approximate=("none", "tanh")[call.option("Approximate", 0)])
 
 
 def _cast(call: _Call) -> Value:
-    """Return the operand as the dtype that the file declares; halves of floats become float32."""
     (result,) = call.operator.outputs
     return call.cast(call.raw(0), result.dtype)
 
@@ -507,9 +494,11 @@ def _cast(call: _Call) -> Value:
 
 
 def _reduction(op: str, call: _Call) -> Value:
-    axes = call.const([call.axis(axis) for axis in call.ints(1)])
-    kept = int(call.option("KeepDims", False))
-    return call.emit(op, call.real(0), axes, keepdims=kept, noop_with_empty_axes=1)
+    axes, kept = call.ints(1), bool(call.option("KeepDims", False))
+    others = [FROM_IMAGE[axis] for axis in range(4) if axis not in np.mod(axes, 4)]
+    call.image &= kept or others == sorted(others)  # else they are in another order in the file
+    axes = call.const([call.axis(axis) for axis in axes])
+    return call.emit(op, call.real(0), axes, keepdims=int(kept), noop_with_empty_axes=1)
 
 
 def _arg(op: str, call: _Call) -> Value:
@@ -569,29 +558,20 @@ def _pack(call: _Call) -> Value:
     return call.emit("Concat", *parts, axis=axis)
 
 
-def _split(call: _Call, x: Value, axis: int, *sizes: Value) -> list[Value]:
-    """Split a tensor along an axis, by default into equal parts."""
-    names = [f"{call.label}:Split"] * len(call.operator.outputs)
-    attrs = {"axis": axis} if sizes else {"axis": axis, "num_outputs": len(names)}
-    return call.reader.builder.add_node(OnnxNode("Split", [x, *sizes], attrs, names, call.label))
-
-
-def _split_equally(call: _Call) -> list[Value]:
-    (axis,) = call.ints(0)
-    return _split(call, call.real(1), call.axis(axis))
-
-
-def _split_v(call: _Call) -> list[Value]:
-    """Return parts of stated sizes; one of -1 is the rest."""
-    x, sizes, (axis,) = call.real(0), np.array(call.ints(1)), map(call.axis, call.ints(2))
-    sizes[sizes == -1] = x.static_shape[axis] - sizes.sum() - 1
-    return _split(call, x, axis, call.const(sizes))
+def _split(call: _Call, x: int, axes: Sequence[int], sizes: Sequence[int] = ()) -> list[Value]:
+    """Split operand `x` along an axis, by default into equal parts; a size of -1 is the rest."""
+    (axis,), value, count = map(call.axis, axes), call.real(x), len(call.operator.outputs)
+    extent = value.static_shape[axis]
+    sizes = np.array(sizes or [extent // count] * count)
+    sizes[sizes == -1] = extent - sizes.sum() - 1
+    names, args = [f"{call.label}:Split"] * count, [value, call.const(sizes)]
+    node = OnnxNode("Split", args, {"axis": axis}, names, call.label)
+    return call.reader.builder.add_node(node)
 
 
 def _unpack(call: _Call) -> list[Value]:
-    axis = call.option("Axis", 0)
-    parts = _split(call, call.real(0), axis)
-    return [call.emit("Squeeze", part, call.const([axis])) for part in parts]
+    x, axis, indices = call.real(0), call.option("Axis", 0), range(len(call.operator.outputs))
+    return [call.emit("Gather", x, call.const(index), axis=axis) for index in indices]
 
 
 def _gather(call: _Call) -> Value:
@@ -628,6 +608,7 @@ def _strided_slice(call: _Call) -> Value:
         (call.option(f"{name}Mask", 0) >> np.arange(len(begins)) & 1).astype(bool)
         for name in ("Begin", "End", "ShrinkAxis")
     )
+    call.image &= not any(is_index)
     begins = np.where(from_first, 0, begins)
     to_last = np.where(is_index, begins == -1, to_last)
     ends = np.where(to_last, END, np.where(is_index, begins + 1, ends))
@@ -711,8 +692,10 @@ REDUCTIONS = {
     **{"REDUCE_MIN": "ReduceMin", "REDUCE_ALL": "ReduceMin"},
 }
 
-ELEMENTWISE: dict[str, Rule] = {
+FOLLOWING: dict[str, Rule] = {
     **{kind: partial(_same, op) for kind, op in ONNX_NAMES.items()},
+    **{kind: partial(_reduction, op) for kind, op in REDUCTIONS.items()},
+    "STRIDED_SLICE": _strided_slice,
     "NOT_EQUAL": lambda call: call.emit("Not", _same("Equal", call)),
     "RELU6": partial(_clip, 0, 6),
     "RELU_N1_TO_1": partial(_clip, -1, 1),
@@ -722,20 +705,18 @@ ELEMENTWISE: dict[str, Rule] = {
     "SQUARED_DIFFERENCE": lambda call: _square(call, _same("Sub", call)),
     "RSQRT": lambda call: call.emit("Reciprocal", _same("Sqrt", call)),
     "QUANTIZE": lambda call: call.real(0),
-    "DEQUANTIZE": lambda call: _cast(call) if call.inputs[0].grid is None else call.real(0),
+    "DEQUANTIZE": lambda call: call.real(0),
     "CAST": _cast,
     "CONCATENATION": _concat,
-    "SPLIT": _split_equally,
-    "SPLIT_V": _split_v,
+    "SPLIT": lambda call: _split(call, 1, call.ints(0)),
+    "SPLIT_V": lambda call: _split(call, 0, call.ints(2), call.ints(1)),
     "SLICE": _slice,
     "TRANSPOSE": _transpose,
     "SHAPE": _shape,
 }
 
 LAYOUTS: Mapping[Callable[[_Call], bool], Mapping[str, Rule]] = {
-    _follows: ELEMENTWISE,
-    _keeps_order: {kind: partial(_reduction, op) for kind, op in REDUCTIONS.items()},
-    _keeps_axes: {"STRIDED_SLICE": _strided_slice},
+    _follows: FOLLOWING,
     _is_rank_4: {
         "CONV_2D": _convolution,
         "DEPTHWISE_CONV_2D": partial(_convolution, axes=(3, 0, 1, 2)),
