@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from tvm import relax, transform
 
 from vtaops.base.errors import ModelError, UnsupportedError, raising
-from vtaops.frontends.pairs import add_pair
-from vtaops.frontends.values import NetworkBuilder, OnnxNetwork, OnnxNode, Value
+from vtaops.frontends.values import NetworkBuilder, OnnxNetwork, Value
 
 
 def normalized(mod: Any) -> Any:
@@ -36,9 +35,9 @@ def read_relax(mod: Any) -> OnnxNetwork:
         If it calls something that ONNX has no operator for; the message names it.
     """
     module = normalized(mod)
-    names = {variable.name_hint: variable for variable in module.get_global_vars()}
+    names = sorted(variable.name_hint for variable in module.get_global_vars())
     if "main" not in names or not isinstance(module["main"], relax.Function):
-        raise ModelError(f"the module has no Relax function 'main'; it has {sorted(names)}")
+        raise ModelError(f"the module has no Relax function 'main'; it has {names}")
     return _Reader().network(module["main"])
 
 
@@ -50,8 +49,6 @@ class _Reader:
         self._values: dict[Any, Value] = {}
 
     def network(self, function: Any) -> OnnxNetwork:
-        if not isinstance(function.body, relax.SeqExpr):
-            raise UnsupportedError("a Relax function whose body is not a sequence of bindings")
         for parameter in function.params:
             shape, dtype = _type(parameter)
             self._values[parameter] = self.builder.input(parameter.name, shape, dtype)
@@ -62,7 +59,8 @@ class _Reader:
 
     def _read(self, expression: Any, name: str) -> Value:
         if not isinstance(expression, relax.Call):
-            return self.tensor(expression)
+            (value,) = self.tensors(expression)
+            return value
         kind = getattr(expression.op, "name", "").removeprefix("relax.")
         if kind not in RULES:
             raise UnsupportedError(
@@ -79,45 +77,37 @@ class _Reader:
             return [value for field in expression.fields for value in self.tensors(field)]
         if isinstance(expression, relax.Var):
             return [self._values[expression]]
-        if hasattr(expression, "value") and hasattr(expression.value, "numpy"):
-            return [self.builder.constant(expression.value.numpy())]
+        value = getattr(expression, "value", None)
+        if isinstance(value, int | float):
+            return [self.builder.constant(np.array(value, np.float32))]
+        if hasattr(value, "numpy"):
+            return [self.builder.constant(value.numpy())]
         raise UnsupportedError(f"an expression {type(expression).__name__} inside another one")
-
-    def tensor(self, expression: Any) -> Value:
-        (value,) = self.tensors(expression)
-        return value
-
-    def numbers(self, numbers: Iterable[Any]) -> Value:
-        """Return numbers as a constant."""
-        return self.builder.constant(np.array([int(number) for number in numbers], np.int64))
 
 
 Rule = Callable[[_Reader, Any, str], Value]
 """Returns the result of a call, which gets a name."""
 
 
-def _as(op: str, *same: str, **attributes: str) -> Rule:
+def _as(
+    op: str, *same: str, numbers: Callable[[Any], Any] | None = None, **attributes: str
+) -> Rule:
     """Return the rule of an operator that ONNX has alike.
 
     `same` are attributes of its name, `attributes` those that have another one in Relax; one that
-    is None is left out.
+    is None is left out. `numbers` returns integers of a call that ONNX reads behind its first
+    argument, in place of all others.
     """
     names = attributes | {name: name for name in same}
 
     def read(reader: _Reader, call: Any, name: str) -> Value:
         stated = {own: getattr(call.attrs, theirs) for own, theirs in names.items()}
         attrs = {own: _number(each) for own, each in stated.items() if each is not None}
-        args = [value for argument in call.args for value in reader.tensors(argument)]
+        expressions = call.args if numbers is None else call.args[:1]
+        args = [value for argument in expressions for value in reader.tensors(argument)]
+        if numbers is not None and (integers := numbers(call)) is not None:
+            args.append(reader.builder.constant(np.array(_number(integers), np.int64)))
         return reader.builder.add(op, *args, name=name, **attrs)
-
-    return read
-
-
-def _pair(op: str) -> Rule:
-    def read(reader: _Reader, call: Any, name: str) -> Value:
-        args = [reader.tensor(argument) for argument in call.args]
-        axis = {"axis": int(call.attrs.axis)}
-        return add_pair(reader.builder, OnnxNode(op, args, axis, [name]))
 
     return read
 
@@ -138,40 +128,25 @@ def _check_layouts(call: Any, name: str) -> None:
 
 
 def _adaptive_pool(reader: _Reader, call: Any, name: str) -> Value:
-    if tuple(int(n) for n in call.ty.shape)[2:] != (1, 1):
+    if _number(call.ty.shape)[2:] != [1, 1]:
         raise UnsupportedError(f"{name!r} is an adaptive pool to more than one pixel")
-    return reader.builder.add("GlobalAveragePool", reader.tensor(call.args[0]), name=name)
+    return _as("GlobalAveragePool")(reader, call, name)
 
 
-def _reshape(reader: _Reader, call: Any, name: str) -> Value:
-    shape = reader.numbers(call.ty.shape)
-    return reader.builder.add("Reshape", reader.tensor(call.args[0]), shape, name=name)
-
-
-def _mean(reader: _Reader, call: Any, name: str) -> Value:
-    axes = [] if call.attrs.axis is None else [reader.numbers(call.attrs.axis)]
-    args, kept = (reader.tensor(call.args[0]), *axes), int(call.attrs.keepdims)
-    return reader.builder.add("ReduceMean", *args, name=name, keepdims=kept)
-
-
-def _clip(reader: _Reader, call: Any, name: str) -> Value:
-    data, *bounds = call.args
-    ends = [reader.builder.constant(np.array(float(end.value), np.float32)) for end in bounds]
-    return reader.builder.add("Clip", reader.tensor(data), *ends, name=name)
-
+_RESHAPE = _as("Reshape", numbers=lambda call: call.ty.shape)
 
 RULES: dict[str, Rule] = {
-    "quantize": _pair("QuantizeLinear"),
-    "dequantize": _pair("DequantizeLinear"),
+    "quantize": _as("QuantizeLinear", "axis"),
+    "dequantize": _as("DequantizeLinear", "axis"),
     "nn.conv2d": _as("Conv", **_CONVOLUTION),
     "nn.conv2d_transpose": _as("ConvTranspose", "output_padding", **_CONVOLUTION),
     "nn.max_pool2d": _as("MaxPool", "ceil_mode", **_POOL),
     "nn.avg_pool2d": _as("AveragePool", "ceil_mode", "count_include_pad", **_POOL),
     "nn.adaptive_avg_pool2d": _adaptive_pool,
-    "mean": _mean,
-    "clip": _clip,
+    "mean": _as("ReduceMean", "keepdims", numbers=lambda call: call.attrs.axis),
+    "clip": _as("Clip"),
     "permute_dims": _as("Transpose", perm="axes"),
-    **dict.fromkeys(("reshape", "squeeze", "expand_dims", "flatten", "nn.batch_flatten"), _reshape),
+    **dict.fromkeys(("reshape", "squeeze", "expand_dims", "flatten", "nn.batch_flatten"), _RESHAPE),
     "matmul": _as("MatMul"),
     "add": _as("Add"),
     "subtract": _as("Sub"),
@@ -214,4 +189,4 @@ def _type(variable: Any) -> tuple[tuple[int, ...], str]:
 
 
 def _last_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[-1]
+    return (str(error) or type(error).__name__).strip().splitlines()[-1]
