@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -62,14 +62,28 @@ class _Reader:
             (value,) = self.tensors(expression)
             return value
         kind = getattr(expression.op, "name", "").removeprefix("relax.")
-        if kind not in RULES:
+        if kind not in NAMES:
             raise UnsupportedError(
                 f"the Relax module calls {kind or expression.op} for {name!r}, which vtaops does "
                 "not read; write the model as ONNX"
             )
-        _check_layouts(expression, name)
+        _check_forms(expression, name)
         with raising(ModelError, f"{kind} {name!r} is malformed", IndexError, TypeError, KeyError):
-            return RULES[kind](self, expression, name)
+            return self._call(NAMES[kind], expression, name)
+
+    def _call(self, op: str, call: Any, name: str) -> Value:
+        """Add the operator of ONNX that a call is; attributes that are None are left out."""
+        stated = {
+            own: getattr(call.attrs, theirs) for own, theirs in ATTRIBUTES.get(op, {}).items()
+        }
+        attrs = {own: _number(each) for own, each in stated.items() if each is not None}
+        if op not in NUMBERS:
+            args = [value for argument in call.args for value in self.tensors(argument)]
+        else:
+            args, numbers = self.tensors(call.args[0]), NUMBERS[op](call)
+            if numbers is not None:
+                args.append(self.builder.constant(np.array(_number(numbers), np.int64)))
+        return self.builder.add(op, *args, name=name, **attrs)
 
     def tensors(self, expression: Any) -> list[Value]:
         """Return the tensors of an expression: one, or those of a tuple."""
@@ -85,87 +99,77 @@ class _Reader:
         raise UnsupportedError(f"an expression {type(expression).__name__} inside another one")
 
 
-Rule = Callable[[_Reader, Any, str], Value]
-"""Returns the result of a call, which gets a name."""
-
-
-def _as(
-    op: str, *same: str, numbers: Callable[[Any], Any] | None = None, **attributes: str
-) -> Rule:
-    """Return the rule of an operator that ONNX has alike.
-
-    `same` are attributes of its name, `attributes` those that have another one in Relax; one that
-    is None is left out. `numbers` returns integers of a call that ONNX reads behind its first
-    argument, in place of all others.
-    """
-    names = attributes | {name: name for name in same}
-
-    def read(reader: _Reader, call: Any, name: str) -> Value:
-        stated = {own: getattr(call.attrs, theirs) for own, theirs in names.items()}
-        attrs = {own: _number(each) for own, each in stated.items() if each is not None}
-        expressions = call.args if numbers is None else call.args[:1]
-        args = [value for argument in expressions for value in reader.tensors(argument)]
-        if numbers is not None and (integers := numbers(call)) is not None:
-            args.append(reader.builder.constant(np.array(_number(integers), np.int64)))
-        return reader.builder.add(op, *args, name=name, **attrs)
-
-    return read
-
-
-_CONVOLUTION = {"strides": "strides", "dilations": "dilation", "pads": "padding", "group": "groups"}
-_POOL = {"kernel_shape": "pool_size"} | {
-    n: _CONVOLUTION[n] for n in ("strides", "dilations", "pads")
+_AXIS = {"axis": "axis"}
+_WINDOW = {"strides": "strides", "dilations": "dilation", "pads": "padding"}
+_POOL = {"kernel_shape": "pool_size", "ceil_mode": "ceil_mode", **_WINDOW}
+ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
+    "QuantizeLinear": _AXIS,
+    "DequantizeLinear": _AXIS,
+    "Conv": {"group": "groups", **_WINDOW},
+    "ConvTranspose": {"group": "groups", "output_padding": "output_padding", **_WINDOW},
+    "MaxPool": _POOL,
+    "AveragePool": {"count_include_pad": "count_include_pad", **_POOL},
+    "ReduceMean": {"keepdims": "keepdims"},
+    "Transpose": {"perm": "axes"},
+    "Concat": _AXIS,
+    "Softmax": _AXIS,
+    "LeakyRelu": {"alpha": "alpha"},
 }
-_LAYOUTS = {"data_layout": ("NCHW",), "layout": ("NCHW",), "kernel_layout": ("OIHW", "IOHW")}
-"""What tells the order of axes, and the orders that ONNX has."""
+"""Attributes of ONNX's operators, and how Relax calls them."""
+
+NUMBERS: Mapping[str, Callable[[Any], Any]] = {
+    "Reshape": lambda call: call.ty.shape,
+    "ReduceMean": lambda call: call.attrs.axis,
+}
+"""Integers of a call that ONNX reads behind its first argument, in place of all others."""
+
+_FORMS = {
+    "data_layout": ("NCHW",),
+    "layout": ("NCHW",),
+    "kernel_layout": ("OIHW", "IOHW"),
+    "output_size": ("(1, 1)",),
+}
+"""Attributes that ONNX's operators lack, and what they have to be."""
 
 
-def _check_layouts(call: Any, name: str) -> None:
-    for attribute, read in _LAYOUTS.items():
-        layout = str(getattr(call.attrs, attribute, read[0]))
-        if layout not in read:
-            raise UnsupportedError(f"{name!r} has the {attribute} {layout}; read is {read[0]}")
+def _check_forms(call: Any, name: str) -> None:
+    for attribute, read in _FORMS.items():
+        stated = str(getattr(call.attrs, attribute, read[0]))
+        if stated not in read:
+            raise UnsupportedError(f"{name!r} has the {attribute} {stated}; read is {read[0]}")
 
 
-def _adaptive_pool(reader: _Reader, call: Any, name: str) -> Value:
-    if _number(call.ty.shape)[2:] != [1, 1]:
-        raise UnsupportedError(f"{name!r} is an adaptive pool to more than one pixel")
-    return _as("GlobalAveragePool")(reader, call, name)
-
-
-_RESHAPE = _as("Reshape", numbers=lambda call: call.ty.shape)
-
-RULES: dict[str, Rule] = {
-    "quantize": _as("QuantizeLinear", "axis"),
-    "dequantize": _as("DequantizeLinear", "axis"),
-    "nn.conv2d": _as("Conv", **_CONVOLUTION),
-    "nn.conv2d_transpose": _as("ConvTranspose", "output_padding", **_CONVOLUTION),
-    "nn.max_pool2d": _as("MaxPool", "ceil_mode", **_POOL),
-    "nn.avg_pool2d": _as("AveragePool", "ceil_mode", "count_include_pad", **_POOL),
-    "nn.adaptive_avg_pool2d": _adaptive_pool,
-    "mean": _as("ReduceMean", "keepdims", numbers=lambda call: call.attrs.axis),
-    "clip": _as("Clip"),
-    "permute_dims": _as("Transpose", perm="axes"),
-    **dict.fromkeys(("reshape", "squeeze", "expand_dims", "flatten", "nn.batch_flatten"), _RESHAPE),
-    "matmul": _as("MatMul"),
-    "add": _as("Add"),
-    "subtract": _as("Sub"),
-    "multiply": _as("Mul"),
-    "divide": _as("Div"),
-    "maximum": _as("Max"),
-    "minimum": _as("Min"),
-    "power": _as("Pow"),
-    "concat": _as("Concat", "axis"),
-    "nn.softmax": _as("Softmax", "axis"),
-    "nn.leakyrelu": _as("LeakyRelu", "alpha"),
+NAMES = {
+    "quantize": "QuantizeLinear",
+    "dequantize": "DequantizeLinear",
+    "nn.conv2d": "Conv",
+    "nn.conv2d_transpose": "ConvTranspose",
+    "nn.max_pool2d": "MaxPool",
+    "nn.avg_pool2d": "AveragePool",
+    "nn.adaptive_avg_pool2d": "GlobalAveragePool",
+    "mean": "ReduceMean",
+    "permute_dims": "Transpose",
+    **dict.fromkeys(
+        ("reshape", "squeeze", "expand_dims", "flatten", "nn.batch_flatten"), "Reshape"
+    ),
+    "matmul": "MatMul",
+    "subtract": "Sub",
+    "multiply": "Mul",
+    "divide": "Div",
+    "maximum": "Max",
+    "minimum": "Min",
+    "power": "Pow",
+    "nn.leakyrelu": "LeakyRelu",
+    "negative": "Neg",
     **{
-        name: _as(name.removeprefix("nn.").title())
-        for name in ("nn.relu", "nn.gelu", "sigmoid", "tanh", "exp", "log", "sqrt", "abs", "erf")
+        name: name.removeprefix("nn.").title()
+        for name in (
+            *("abs", "add", "clip", "concat", "erf", "exp", "floor", "log", "nn.gelu", "nn.relu"),
+            *("nn.softmax", "sigmoid", "sqrt", "tanh"),
+        )
     },
-    "negative": _as("Neg"),
-    "floor": _as("Floor"),
 }
-"""How calls are read."""
+"""The operators of ONNX that calls are."""
 
 
 def _number(value: Any) -> Any:
