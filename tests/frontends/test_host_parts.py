@@ -322,3 +322,15 @@ def test_a_file_whose_scales_are_computed_when_it_runs_is_the_hosts():
     array = images(1, (3, 8))[0]
     (expected,) = Probe(model).run({"x": array}).values()
     np.testing.assert_allclose(compiled.run(array), expected, rtol=1e-6)
+
+
+def test_a_layer_norm_keeps_a_bias_that_is_no_constant():
+    b = Builder()
+    x, bias = b.input([2, 8]), b.input([8], "bias")
+    b.output(b.add("LayerNormalization", x, b.constant(np.ones(8, np.float32)), bias, axis=-1))
+    rng = np.random.default_rng(0)
+    sample = {n: rng.normal(size=s).astype(np.float32) for n, s in (("x", (2, 8)), ("bias", 8))}
+    model = b.model()
+    (expected,) = Probe(model).run(sample).values()
+    (found,) = evaluate(import_model(model), *sample.values())
+    np.testing.assert_allclose(found, expected, atol=1e-5)
