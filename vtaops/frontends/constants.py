@@ -92,8 +92,5 @@ def computed_from(value: Value, data: Array) -> Array | None:
 
 def _exact(value: Value, arguments: Sequence[Array | None]) -> Array | None:
     """Return the elements of a value in the type of its arguments, if all of these are known."""
-    known = [argument for argument in arguments if argument is not None]
-    if value.node is None or len(known) < len(arguments):
-        return None
-    results = evaluated(value.node, known)
+    results = evaluated(value.node, arguments)
     return None if results is None else results[0]

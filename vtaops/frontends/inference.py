@@ -91,9 +91,8 @@ def _without_inference(node: OnnxNode) -> Type:
 def _as_onnx_infers(node: OnnxNode, count: int, opset: int, schema: Any) -> list[Type]:
     onnx = _onnx()
     names = [f"result{number}" for number in range(count)]
-    read = {value.name: value for value in node.reads}
-    types = {name: _type_proto(value) for name, value in read.items()}
-    data = {name: array for name, value in read.items() if (array := _data(node, value))}
+    types = {value.name: _type_proto(value) for value in node.reads}
+    data = {value.name: array for value in node.reads if (array := _data(node, value))}
     imports = [onnx.helper.make_opsetid("", opset)]
     with raising(ModelError, f"{node.label} is malformed", Exception, describe=first_line):
         made = onnx.shape_inference.infer_node_outputs(
@@ -104,28 +103,25 @@ def _as_onnx_infers(node: OnnxNode, count: int, opset: int, schema: Any) -> list
 
 def computed(value: Value) -> Array | None:
     """Return a result of a node whose arguments are all known; None if nobody can tell."""
-    node = value.node
-    arrays = [arg.array for arg in node.reads] if node else []
-    if node is None or node.captured or any(array is None for array in arrays):
-        return None
-    results = evaluated(node, [array for array in arrays if array is not None])
+    results = evaluated(value.node, [argument.array for argument in value.reads])
     return None if results is None else results[value.index]
 
 
-def evaluated(node: OnnxNode, arrays: Sequence[Array]) -> list[Array] | None:
+def evaluated(node: OnnxNode | None, arrays: Sequence[Array | None]) -> list[Array] | None:
     """Return the results of a node for some arguments, by ONNX's reference implementation.
 
-    None if it has no such operator, or not for these types.
+    None if an argument is not known, or if it has no such operator, or not for these types.
     """
     from onnx.reference import ReferenceEvaluator
 
+    if node is None or node.captured or any(array is None for array in arrays):
+        return None
     names = [f"result{number}" for number in range(len(node.results))]
     inputs = dict(zip((value.name for value in node.reads), arrays, strict=True))
     try:
         with np.errstate(all="ignore"):  # the reader of a number checks that it is finite
-            return [
-                np.asarray(a) for a in ReferenceEvaluator(node_proto(node, names)).run(None, inputs)
-            ]
+            results = ReferenceEvaluator(node_proto(node, names)).run(None, inputs)
+        return [*map(np.asarray, results)]
     except Exception:
         return None
 

@@ -516,9 +516,8 @@ def _pads(call: _Call) -> Array:
 
 
 def _pad(call: _Call) -> Value:
-    x, pads = call.real(0), call.const(_pads(call).T.flat)
-    value = call.reshape(call.real(2, True), []) if call.inputs[2:] else call.const(0, x.dtype)
-    return call.emit("Pad", x, pads, value)
+    value = [call.reshape(call.real(2, True), [])] if call.inputs[2:] else []
+    return call.emit("Pad", call.real(0), call.const(_pads(call).T.flat), *value)
 
 
 def _mirror_pad(call: _Call) -> Value:
@@ -626,7 +625,7 @@ def _blocks(call: _Call) -> tuple[Array, Array]:
 
 def _space_to_batch(call: _Call) -> Value:
     (block, widths), x, rank = _blocks(call), call.real(0), call.rank
-    x = call.emit("Pad", x, call.const(widths.flat), call.const(0, x.dtype))
+    x = call.emit("Pad", x, call.const(widths.flat))
     extents = x.static_shape // block
     x = call.reshape(x, np.stack([extents, block], axis=1).flat)
     x = call.emit("Transpose", x, perm=[*range(1, 2 * rank, 2), *range(0, 2 * rank, 2)])
