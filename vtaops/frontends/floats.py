@@ -131,8 +131,7 @@ def row_norms(network: OnnxNetwork) -> list[tuple[Value, Value]]:
     """Return the RMS norms that stand as several operators: what each reads, and its result."""
     inputs: dict[Value, Value] = {}
     for value in network.values:
-        step = float_operator(value) if value.op in ("Mul", "Div") else None
-        if step is not None:
+        if value.op in ("Mul", "Div") and (step := float_operator(value)):
             inputs[value] = step[1][0]
             for inner in inputs.keys() & {*value.args}:  # without the weights
                 del inputs[inner]

@@ -91,7 +91,7 @@ class _Reader:
             return [value for field in expression.fields for value in self.tensors(field)]
         if isinstance(expression, relax.Var):
             return [self._values[expression]]
-        value = getattr(expression, "value", None)
+        value: Any = getattr(expression, "value", None)
         if isinstance(value, int | float):
             return [self.builder.constant(np.array(value, np.float32))]
         if hasattr(value, "numpy"):

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.errors import ModelError, UnsupportedError, raising
-from vtaops.base.shapes import Array, ceil_div
+from vtaops.base.shapes import Array, Ints, ceil_div
 from vtaops.frontends.grids import EIGHT_BITS
 from vtaops.frontends.pairs import BEFORE_ROUNDING
 from vtaops.frontends.tflite_files import (
@@ -210,7 +210,7 @@ class _Call:
         """Return all operands as `real` does."""
         return [self.real(k) for k in range(len(self.inputs))]
 
-    def ints(self, k: int) -> list[int]:
+    def ints(self, k: int) -> Ints:
         """Return the elements of operand `k`, which are integers.
 
         Raises
@@ -222,12 +222,11 @@ class _Call:
         if array is None:
             name = self.inputs[k].name
             raise UnsupportedError(f"{self.label} reads {name!r}, which must be constant")
-        numbers: list[int] = array.astype(np.int64, casting="safe").ravel().tolist()
-        return numbers
+        return array.astype(np.int64, casting="safe").ravel()
 
     def axis(self, axis: int) -> int:
         """Return an axis of the form that is read."""
-        return FROM_IMAGE[axis] if self.image else axis
+        return FROM_IMAGE[axis] if self.image else int(axis)
 
     @property
     def rank(self) -> int:
@@ -285,7 +284,7 @@ def _as_image(array: Array) -> Array:
     if array.size == 1:
         return array
     whole = array.reshape((1,) * (4 - array.ndim) + array.shape)
-    return whole.transpose(TO_IMAGE).copy()
+    return np.array(whole.transpose(TO_IMAGE), order="C")
 
 
 def _onnx_type(dtype: str) -> int:
@@ -422,7 +421,7 @@ def _weights(before: int, after: int, corners: bool, halves: bool) -> Array:
     return np.asarray(first * (1024 - share) + second * share)
 
 
-def _resized(call: _Call, size: Sequence[int], **attrs: str) -> Value:
+def _resized(call: _Call, size: Ints, **attrs: str) -> Value:
     x = call.real(0)
     sizes = call.const([*x.static_shape[:2], *size])
     return call.emit("Resize", x, None, None, sizes, **attrs)
@@ -445,7 +444,7 @@ def _nearest(before: int, after: int, corners: bool, halves: bool) -> Array:
     scale = np.float32((before - less) / (after - less))
     place = (np.arange(after, dtype=np.float32) + np.float32(0.5 * halves)) * scale
     place = np.floor(place + np.float32(0.5 * corners))
-    return np.minimum(place.astype(np.int64), before - 1)
+    return np.asarray(np.minimum(place.astype(np.int64), before - 1))
 
 
 def _taken(call: _Call, pixels: Mapping[int, Array]) -> Value:
@@ -494,10 +493,10 @@ def _cast(call: _Call) -> Value:
 
 
 def _reduction(op: str, call: _Call) -> Value:
-    axes, kept = call.ints(1), bool(call.option("KeepDims", False))
-    others = [FROM_IMAGE[axis] for axis in range(4) if axis not in np.mod(axes, 4)]
+    reduced, kept = call.ints(1), bool(call.option("KeepDims", False))
+    others = [FROM_IMAGE[axis] for axis in range(4) if axis not in np.mod(reduced, 4)]
     call.image &= kept or others == sorted(others)  # else they are in another order in the file
-    axes = call.const([call.axis(axis) for axis in axes])
+    axes = call.const([*map(call.axis, reduced)])
     return call.emit(op, call.real(0), axes, keepdims=int(kept), noop_with_empty_axes=1)
 
 
@@ -557,12 +556,12 @@ def _pack(call: _Call) -> Value:
     return call.emit("Concat", *parts, axis=axis)
 
 
-def _split(call: _Call, x: int, axes: Sequence[int], sizes: Sequence[int] = ()) -> list[Value]:
+def _split(call: _Call, x: int, axes: Ints, stated: Ints | None = None) -> list[Value]:
     """Split operand `x` along an axis, by default into equal parts; a size of -1 is the rest."""
     (axis,), value, count = map(call.axis, axes), call.real(x), len(call.operator.outputs)
     extent = value.static_shape[axis]
-    sizes = np.array(sizes or [extent // count] * count)
-    sizes[sizes == -1] = extent - sizes.sum() - 1
+    sizes = np.full(count, extent // count) if stated is None else stated
+    sizes = np.where(sizes == -1, extent - sizes.sum() - 1, sizes)
     names, args = [f"{call.label}:Split"] * count, [value, call.const(sizes)]
     node = OnnxNode("Split", args, {"axis": axis}, names, call.label)
     return call.reader.builder.add_node(node)
@@ -584,7 +583,7 @@ END = np.iinfo(np.int64).max
 
 
 def _slice(call: _Call) -> Value:
-    begins, sizes = map(np.array, map(call.ints, (1, 2)))
+    begins, sizes = map(call.ints, (1, 2))
     return _cut(call, begins, np.where(sizes == -1, END, begins + sizes))
 
 
@@ -595,7 +594,7 @@ def _cut(call: _Call, begins: Array, ends: Array, *steps: Value) -> Value:
 
 
 def _strided_slice(call: _Call) -> Value:
-    begins, ends, steps = (np.array(call.ints(k)) for k in (1, 2, 3))
+    begins, ends, steps = map(call.ints, (1, 2, 3))
     if call.option("EllipsisMask", 0) | call.option("NewAxisMask", 0) or min(steps) < 1:
         raise UnsupportedError(
             f"{call.label} adds axes, leaves some out or runs backwards; vtaops reads a range or "
@@ -609,8 +608,7 @@ def _strided_slice(call: _Call) -> Value:
     )
     call.image &= not any(is_index)
     begins = np.where(from_first, 0, begins)
-    to_last = np.where(is_index, begins == -1, to_last)
-    ends = np.where(to_last, END, np.where(is_index, begins + 1, ends))
+    ends = np.where(is_index, np.where(begins == -1, END, begins + 1), np.where(to_last, END, ends))
     x = _cut(call, begins, ends, call.const(steps))
     return call.emit("Squeeze", x, call.const(np.flatnonzero(is_index))) if any(is_index) else x
 
@@ -627,7 +625,7 @@ def _space_to_batch(call: _Call) -> Value:
     (block, widths), x, rank = _blocks(call), call.real(0), call.rank
     x = call.emit("Pad", x, call.const(widths.flat))
     extents = x.static_shape // block
-    x = call.reshape(x, np.stack([extents, block], axis=1).flat)
+    x = call.reshape(x, np.stack([extents, block], axis=1).ravel())
     x = call.emit("Transpose", x, perm=[*range(1, 2 * rank, 2), *range(0, 2 * rank, 2)])
     return call.reshape(x, [-1, *extents[1:]])
 

@@ -205,20 +205,16 @@ def _grid(
         return None, 0
     scale = np.array(grid.ScaleAsNumpy(), np.float32)
     zero = np.array(grid.ZeroPointAsNumpy() if grid.ZeroPointLength() else [0])
-    if zero.size not in (1, scale.size) or not np.array_equal(zero, zero.astype(dtype)):
+    axis, exact = grid.QuantizedDimension(), zero.astype(dtype)
+    wrong = (zero != exact).any() or zero.size not in (1, scale.size)
+    if wrong or (scale.size > 1 and scale.size != shape[axis]):
         raise ModelError(
-            f"the tensor {tensor.Name().decode()!r} has {scale.size} scales of {dtype} and the "
-            f"zero points {zero[:4].tolist()}"
+            f"the tensor {tensor.Name().decode()!r} of shape {[*shape]} has {scale.size} scales of "
+            f"{dtype} along its axis {axis}, and the zero points {zero[:4].tolist()}"
         )
     if scale.size == 1:
-        return (scale.reshape(()), zero.astype(dtype).reshape(())), 0
-    axis = grid.QuantizedDimension()
-    if shape[axis] != scale.size:
-        raise ModelError(
-            f"the tensor {tensor.Name().decode()!r} has {scale.size} scales along the axis {axis} "
-            f"of its shape {[*shape]}"
-        )
-    return (scale, np.resize(zero.astype(dtype), scale.shape)), axis
+        return (scale.reshape(()), exact.reshape(())), 0
+    return (scale, np.resize(exact, scale.shape)), axis
 
 
 def _numbers(vector: Any) -> tuple[int, ...]:
