@@ -67,7 +67,7 @@ def inferred(node: OnnxNode, count: int, opset: int) -> list[Type]:
     ModelError
         If ONNX refuses its arguments or attributes, or does not know the operator.
     """
-    schema = _schema(node.op, opset)
+    schema = _schema(node.op.removesuffix("OrEqual"), opset)  # old ones infer nothing themselves
     if schema is None:
         raise ModelError(f"{node.label} is no operator of ONNX's opset {opset}")
     if any(value.dtype == "" for value in node.reads):
@@ -75,17 +75,9 @@ def inferred(node: OnnxNode, count: int, opset: int) -> list[Type]:
     if node.op in PAIRED:  # half of all nodes
         like = node.reads[2 if node.op == "QuantizeLinear" else 1]
         return [(node.reads[0].shape, like.dtype)]
-    if not schema.has_type_and_shape_inference_function:
-        return [_without_inference(node)]
+    if not schema.has_type_and_shape_inference_function:  # a normalisation
+        return [(node.reads[0].shape, node.reads[0].dtype)]
     return _as_onnx_infers(node, count, opset, schema)
-
-
-def _without_inference(node: OnnxNode) -> Type:
-    """Return the type of a normalisation, which keeps its own, or of an old comparison."""
-    if not node.op.endswith("OrEqual"):
-        return node.reads[0].shape, node.reads[0].dtype
-    shapes = [value.shape for value in node.reads if value.shape is not None]
-    return (np.broadcast_shapes(*shapes) if len(shapes) == len(node.reads) else None), "bool"
 
 
 def _as_onnx_infers(node: OnnxNode, count: int, opset: int, schema: Any) -> list[Type]:
