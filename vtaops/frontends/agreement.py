@@ -285,10 +285,9 @@ class _OnnxFile:
     ) -> str:
         """Return the file's integers of a tensor: those of its scale, if it is rounded to more."""
         rounded = node.inputs[0] if isinstance(node.op, Quantize) else tensor
-        name = rounded.name
-        if rounded in graph.inputs:
-            name = self._inputs[graph.inputs.index(rounded)]
-        roundings = [n for n in links.readers.get(name, []) if n.op_type == "QuantizeLinear"]
+        inputs = dict(zip(graph.inputs, self._inputs, strict=True))
+        readers = links.readers.get(inputs.get(rounded, rounded.name), [])
+        roundings = [reader for reader in readers if reader.op_type == "QuantizeLinear"]
         roundings.sort(
             key=lambda n: [*np.ravel(links.constants.get(n.input[1], ()))] != [tensor.scale]
         )
@@ -302,15 +301,11 @@ class _OnnxFile:
         """Return what the file says of a tensor."""
         name = self._places.get(tensor.name, "")
         values = self._values.get(name)
-        random = isinstance(node.op, ops.Host) and {*node.op.operators} & (RANDOM | {"Dropout"})
+        random = {*getattr(node.op, "operators", ())} & (RANDOM | {"Dropout"})
         if values is None or random:
             return None
-        values = _signed(values, tensor)
-        if values.dtype != np.dtype(tensor.dtype):
-            return None
-        before = self._values.get(self._before.get(name, ""))
-        is_float = before is not None and before.dtype.kind == "f"
-        return Stated(name, values, before if is_float else None)
+        values, before = _signed(values, tensor), self._values.get(self._before.get(name, ""))
+        return Stated(name, values, before) if values.dtype == tensor.dtype else None
 
 
 # ---------------------------------------------------------------------------------- comparison
