@@ -412,7 +412,7 @@ def _check_hardware(compiled: Compiled, values: Mapping[str, Array]) -> None:
     steps = dict(compiled.steps)
     for node in compiled.graph.nodes:
         names, before = {tensor.name for tensor in node.inputs}, imported.get(node.name)
-        if before is not None and before.op is node.op:
+        if getattr(before, "op", None) is node.op:
             continue
         read = set().union(*(leaves.get(name, {name}) for name in names))
         made = evaluate_node(node, known)

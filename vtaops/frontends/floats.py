@@ -74,12 +74,12 @@ def _norm(value: Value) -> OperatorMatch:
         if term is not None and data.shape == value.shape:
             weight, normal = term, data
     quotient = _over_root(normal)
-    if quotient is None or weight.shape[-1:] not in ((), (1,), extent) or weight.size > extent[0]:
+    if quotient is None or weight.shape not in ((), extent):
         return None
     x, epsilon = quotient
     data, mean = x.orders[0] if x.op == "Sub" else (x, x)
     centered = _averaged(mean) is data
-    weight = np.broadcast_to(weight.reshape(-1), extent).copy()
+    weight = np.broadcast_to(weight, extent).copy()
     norm = LayerNorm(weight, np.zeros_like(weight), epsilon, centered=centered)
     return norm, [data if centered else x]
 
@@ -144,8 +144,6 @@ def _add(value: Value) -> OperatorMatch:
         term = _term(constant)
         if term is None or data.fixed or data.shape != shape:
             continue
-        while term.ndim and term.shape[0] == 1:
-            term = term[0]
         if shape[len(shape) - term.ndim :] == term.shape:
             return AddTerm(term), [data]
     return None
@@ -165,8 +163,13 @@ def _is_last(axis: int, value: Value) -> bool:
 
 
 def _term(value: Value | None) -> Array | None:
-    """Return a float32 constant; None if it is none, or larger than any float32."""
+    """Return a float32 constant without leading axes of one element.
+
+    None if it is none, or larger than any float32.
+    """
     array = real(value)
     if array is None or not (np.abs(array) <= np.finfo(np.float32).max).all():
         return None
+    while array.ndim and len(array) == 1:
+        array = array[0]
     return array.astype(np.float32)
