@@ -22,13 +22,10 @@ Type = tuple[tuple[int, ...] | None, str]
 UNKNOWN: Type = (None, "")
 
 PAIRED = frozenset({"QuantizeLinear", "DequantizeLinear"})
-"""Operators whose results have the shape of their first argument, and that have a zero point."""
+"""Operators that have a zero point."""
 
 _READ = 1024
 """Largest argument whose elements inference gets; shapes and scales are smaller."""
-
-_NUMBERS = frozenset({"Resize", "Range"})
-"""Operators whose results have shapes that depend on floating-point numbers."""
 
 
 @cache
@@ -72,9 +69,6 @@ def inferred(node: OnnxNode, count: int, opset: int) -> list[Type]:
         raise ModelError(f"{node.label} is no operator of ONNX's opset {opset}")
     if any(value.dtype == "" for value in node.reads):
         return [UNKNOWN] * count
-    if node.op in PAIRED:  # half of all nodes
-        like = node.reads[2 if node.op == "QuantizeLinear" else 1]
-        return [(node.reads[0].shape, like.dtype)]
     if not schema.has_type_and_shape_inference_function:  # a normalisation
         return [(node.reads[0].shape, node.reads[0].dtype)]
     return _as_onnx_infers(node, count, opset, schema)
@@ -84,7 +78,7 @@ def _as_onnx_infers(node: OnnxNode, count: int, opset: int, schema: Any) -> list
     onnx = _onnx()
     names = [f"result{number}" for number in range(count)]
     types = {value.name: _type_proto(value) for value in node.reads}
-    data = {value.name: array for value in node.reads if (array := _data(node, value))}
+    data = {value.name: array for value in node.reads if (array := _data(value))}
     imports = [onnx.helper.make_opsetid("", opset)]
     with raising(ModelError, f"{node.label} is malformed", Exception, describe=first_line):
         made = onnx.shape_inference.infer_node_outputs(
@@ -142,11 +136,9 @@ def _type_proto(value: Value) -> Any:
     return helper.make_tensor_type_proto(kind, value.shape)
 
 
-def _data(node: OnnxNode, value: Value) -> Any:
+def _data(value: Value) -> Any:
     """Return the elements of an argument on which the shape of a result may depend; else None."""
     if not value.fixed or value.shape is None or math.prod(value.shape) > _READ:
-        return None
-    if value.dtype.startswith("float") and node.op not in _NUMBERS:
         return None
     array = value.array
     return None if array is None else _onnx().numpy_helper.from_array(array, value.name)

@@ -181,15 +181,13 @@ def _number(value: Any) -> Any:
 
 
 def _type(variable: Any) -> tuple[tuple[int, ...], str]:
-    annotation = variable.ty
-    shape = getattr(annotation, "shape", None)
+    shape, dtype = getattr(variable.ty, "shape", None), variable.ty.dtype
     if shape is None or not all(hasattr(extent, "value") for extent in shape):
         raise ModelError(
             f"the input {variable.name!r} has the dynamic shape {shape}; VTA's programs are "
             "compiled for one shape"
         )
-    dtype = annotation.dtype
-    return tuple(int(extent) for extent in shape), str(getattr(dtype, "dtype", dtype))
+    return tuple(_number(shape)), str(getattr(dtype, "dtype", dtype))
 
 
 def _last_line(error: BaseException) -> str:

@@ -433,7 +433,7 @@ def _resize_nearest(call: _Call) -> Value:
     rows = [_nearest(*extents, *_resize_modes(call)) for extents in zip(before, size, strict=True)]
     repeated = [np.arange(n).repeat(len(row) // n) for n, row in zip(before, rows, strict=True)]
     if not all(map(np.array_equal, rows, repeated)):
-        return _taken(call, {2: rows[0], 3: rows[1]})
+        return _taken(call, [*map(np.arange, call.raw(0).static_shape[:2]), *rows])
     attrs = {"nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}
     return _resized(call, size, mode="nearest", **attrs)
 
@@ -447,10 +447,10 @@ def _nearest(before: int, after: int, corners: bool, halves: bool) -> Array:
     return np.asarray(np.minimum(place.astype(np.int64), before - 1))
 
 
-def _taken(call: _Call, pixels: Mapping[int, Array]) -> Value:
+def _taken(call: _Call, pixels: Sequence[Array]) -> Value:
     """Return the elements of operand 0 that have some indices along each axis."""
     x = call.real(0)
-    for axis, indices in pixels.items():
+    for axis, indices in enumerate(pixels):
         if not np.array_equal(indices, np.arange(x.static_shape[axis])):
             x = call.emit("Gather", x, call.const(indices), axis=axis)
     return x
@@ -469,8 +469,7 @@ def _clip(low: int, high: int, call: _Call, value: Value | None = None) -> Value
     return call.emit("Clip", x, call.const(low, x.dtype), call.const(high, x.dtype))
 
 
-def _square(call: _Call, value: Value | None = None) -> Value:
-    x = value or call.real(0)
+def _square(call: _Call, x: Value) -> Value:
     return call.emit("Mul", x, x)
 
 
@@ -523,10 +522,8 @@ def _mirror_pad(call: _Call) -> Value:
     x, pads = call.real(0), _pads(call)
     if not call.option("Mode", 0):
         return call.emit("Pad", x, call.const(pads.T.flat), mode="reflect")
-    sizes = enumerate(zip(x.static_shape, pads, strict=True))
-    return _taken(
-        call, {axis: np.pad(np.arange(n), both, "symmetric") for axis, (n, both) in sizes}
-    )
+    ends = zip(x.static_shape, pads, strict=True)
+    return _taken(call, [np.pad(np.arange(size), both, "symmetric") for size, both in ends])
 
 
 def _reshape(call: _Call) -> Value:
@@ -698,7 +695,7 @@ FOLLOWING: dict[str, Rule] = {
     "RELU_N1_TO_1": partial(_clip, -1, 1),
     "LEAKY_RELU": lambda call: _same("LeakyRelu", call, alpha=float(call.option("Alpha"))),
     "GELU": _gelu,
-    "SQUARE": _square,
+    "SQUARE": lambda call: _square(call, call.real(0)),
     "SQUARED_DIFFERENCE": lambda call: _square(call, _same("Sub", call)),
     "RSQRT": lambda call: call.emit("Reciprocal", _same("Sqrt", call)),
     "QUANTIZE": lambda call: call.real(0),
