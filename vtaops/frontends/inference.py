@@ -71,12 +71,7 @@ def inferred(node: OnnxNode, count: int, opset: int) -> list[Type]:
         return [UNKNOWN] * count
     if not schema.has_type_and_shape_inference_function:  # a normalisation
         return [(node.reads[0].shape, node.reads[0].dtype)]
-    return _as_onnx_infers(node, count, opset, schema)
-
-
-def _as_onnx_infers(node: OnnxNode, count: int, opset: int, schema: Any) -> list[Type]:
-    onnx = _onnx()
-    names = [f"result{number}" for number in range(count)]
+    onnx, names = _onnx(), [f"result{number}" for number in range(count)]
     types = {value.name: _type_proto(value) for value in node.reads}
     data = {value.name: array for value in node.reads if (array := _data(value))}
     imports = [onnx.helper.make_opsetid("", opset)]
