@@ -322,3 +322,29 @@ def test_a_file_whose_scales_are_computed_when_it_runs_is_the_hosts():
     array = images(1, (3, 8))[0]
     (expected,) = Probe(model).run({"x": array}).values()
     np.testing.assert_allclose(compiled.run(array), expected, rtol=1e-6)
+
+
+def test_a_layer_norm_keeps_a_bias_that_is_no_constant():
+    b = Builder()
+    x, bias = b.input([2, 8]), b.input([8], "bias")
+    b.output(b.add("LayerNormalization", x, b.constant(np.ones(8, np.float32)), bias, axis=-1))
+    rng = np.random.default_rng(0)
+    sample = {n: rng.normal(size=s).astype(np.float32) for n, s in (("x", (2, 8)), ("bias", 8))}
+    model = b.model()
+    (expected,) = Probe(model).run(sample).values()
+    (found,) = evaluate(import_model(model), *sample.values())
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_an_rms_norm_with_a_weight_for_each_row_keeps_it():
+    """As many rows as channels: the weights would fit both."""
+    b = Builder()
+    x = b.input([8, 8])
+    mean = b.add("ReduceMean", b.add("Mul", x, x), axes=[-1], keepdims=1)
+    root = b.add("Sqrt", b.add("Add", mean, b.constant(np.float32(1e-3))))
+    weight = b.constant(np.arange(8, dtype=np.float32).reshape(8, 1))
+    b.output(b.add("Mul", b.add("Div", x, root), weight))
+    data, model = np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32), b.model()
+    (expected,) = Probe(model).run({"x": data}).values()
+    (found,) = evaluate(import_model(model), data)
+    np.testing.assert_allclose(found, expected, atol=1e-5)

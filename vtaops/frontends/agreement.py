@@ -7,8 +7,10 @@ far the number before rounding may be from the file's (`slack`); otherwise the g
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,12 +79,10 @@ def agreement(
     ordered = [_in_order(compiled.imported, sample) for sample in samples]
     try:
         drawn = ordered or [*_drawn(compiled.imported)]
-        agreements = [*_by_tensor(source, compiled, drawn, shapes).values()]
-        return replace(
-            sum(agreements[1:], *agreements[:1] or [Agreement()]),
-            inputs=len(drawn),
-            tensors=len(agreements),
-        )
+        every = _by_tensor(source, compiled, drawn, shapes).values()
+        runtime = max((one.runtime for one in every), default="")
+        total = sum(every, Agreement(runtime))
+        return replace(total, inputs=len(drawn), tensors=len(every))
     except FileMismatch:
         raise
     except VTAError as error:
@@ -132,15 +132,13 @@ def _by_tensor(
     source: Any, compiled: Compiled, given: Sequence[Sequence[Array]], shapes: Shapes | None
 ) -> dict[str, Agreement]:
     """Return a comparison for each tensor, summed over the inputs."""
-    file: _TfliteFile | _OnnxFile
-    if str(source).endswith(".tflite"):
-        file = _TfliteFile(Path(source))
-    else:
-        file = _OnnxFile(source, shapes, compiled.imported)
-    agreements: dict[str, Agreement] = {}
-    for name, one in (pair for arrays in given for pair in _compared(file, compiled, arrays)):
-        agreements[name] = agreements[name] + one if name in agreements else one
-    return agreements
+    is_tflite, graph = str(source).endswith(".tflite"), compiled.imported
+    file = _TfliteFile(Path(source)) if is_tflite else _OnnxFile(source, shapes, graph)
+    found: defaultdict[str, Agreement] = defaultdict(partial(Agreement, file.runtime, tensors=1))
+    for arrays in given:
+        for name, one in _compared(file, compiled, arrays):
+            found[name] += one
+    return found
 
 
 def _in_order(graph: Graph, sample: Sample) -> list[Array]:
@@ -214,10 +212,8 @@ class _TfliteFile:
         self._values_of = reference(self._path, arrays)
 
     def of(self, node: Node, tensor: Tensor) -> Stated | None:
-        """Return what the file says of a tensor; what a node rounds may have the name."""
+        """Return what the file says of a tensor."""
         place = self._places.get(tensor.name)
-        if place is None and isinstance(node.op, Quantize):
-            place = self._places.get(node.inputs[0].name)
         if place is None or tensor.dtype != "int8":
             return None
         number, image, name = place
@@ -289,14 +285,13 @@ class _OnnxFile:
     ) -> str:
         """Return the file's integers of a tensor: those of its scale, if it is rounded to more."""
         rounded = node.inputs[0] if isinstance(node.op, Quantize) else tensor
-        name = rounded.name
-        if rounded in graph.inputs:
-            name = self._inputs[graph.inputs.index(rounded)]
-        roundings = [n for n in links.readers.get(name, []) if n.op_type == "QuantizeLinear"]
-        scales = [np.ravel(links.constants.get(n.input[1], ())) for n in roundings]
-        names: list[str] = [n.output[0] for n in roundings]
-        own = [n for n, scale in zip(names, scales, strict=True) if [*scale] == [tensor.scale]]
-        return [*own, *names, tensor.name][0]
+        inputs = dict(zip(graph.inputs, self._inputs, strict=True))
+        readers = links.readers.get(inputs.get(rounded, rounded.name), [])
+        roundings = [reader for reader in readers if reader.op_type == "QuantizeLinear"]
+        roundings.sort(
+            key=lambda n: [*np.ravel(links.constants.get(n.input[1], ()))] != [tensor.scale]
+        )
+        return str(roundings[0].output[0]) if roundings else tensor.name
 
     def run(self, arrays: Sequence[Array]) -> None:
         sample = dict(zip(self._inputs, arrays, strict=True))
@@ -306,15 +301,11 @@ class _OnnxFile:
         """Return what the file says of a tensor."""
         name = self._places.get(tensor.name, "")
         values = self._values.get(name)
-        random = isinstance(node.op, ops.Host) and {*node.op.operators} & (RANDOM | {"Dropout"})
+        random = {*getattr(node.op, "operators", ())} & (RANDOM | {"Dropout"})
         if values is None or random:
             return None
-        values = _signed(values, tensor)
-        if values.dtype != np.dtype(tensor.dtype):
-            return None
-        before = self._values.get(self._before.get(name, ""))
-        is_float = before is not None and before.dtype.kind == "f"
-        return Stated(name, values, before if is_float else None)
+        values, before = _signed(values, tensor), self._values.get(self._before.get(name, ""))
+        return Stated(name, values, before) if values.dtype == tensor.dtype else None
 
 
 # ---------------------------------------------------------------------------------- comparison
@@ -339,9 +330,9 @@ def _compared(
                 continue
             values[tensor.name] = stated.values
             if stated.name:
+                name = stated.name if isinstance(file, _TfliteFile) else tensor.name
                 halves, scales = _differences(node, tensor, stated, ours, error)
-                compared = Agreement(file.runtime, 1, 1, ours.size, halves, scales)
-                yield stated.name if isinstance(file, _TfliteFile) else tensor.name, compared
+                yield name, Agreement("", 1, 1, ours.size, halves, scales)
     _check_hardware(compiled, values)
 
 
@@ -367,8 +358,6 @@ def _differences(
             raise _at_first(node, stated, ours, far)
         return 0, 0
     differs = np.asarray(theirs != ours)
-    if not differs.any():
-        return 0, 0
     mine = ours[differs].astype(np.int64)
     close = np.abs(theirs[differs] - mine) <= stated.most + error
     count = 0
@@ -418,12 +407,12 @@ def _check_hardware(compiled: Compiled, values: Mapping[str, Array]) -> None:
         If one differs by more steps than its rounding explains.
     """
     known = dict(values)
-    imported = {node.name: node.op for node in compiled.imported.nodes}
+    imported = {node.name: node for node in compiled.imported.nodes}
     leaves: dict[str, set[str]] = {}
     steps = dict(compiled.steps)
     for node in compiled.graph.nodes:
         names, before = {tensor.name for tensor in node.inputs}, imported.get(node.name)
-        if before is node.op:
+        if getattr(before, "op", None) is node.op:
             continue
         read = set().union(*(leaves.get(name, {name}) for name in names))
         made = evaluate_node(node, known)
@@ -432,21 +421,17 @@ def _check_hardware(compiled: Compiled, values: Mapping[str, Array]) -> None:
             known |= made
             leaves[node.name] = read
             continue
-        theirs = _from(compiled.imported, node.name, {name: values[name] for name in read})
+        theirs = _from(compiled.imported, before, {name: values[name] for name in read})
         apart = np.abs(theirs.astype(np.int64) - made[node.name])
         if (apart > steps[node.name]).any():
             raise _at_first(node, Stated(node.name, theirs), made[node.name], apart > 0)
 
 
-def _from(graph: Graph, name: str, values: dict[str, Array]) -> Array:
-    """Return a tensor of a graph, computed from others."""
-    writers = {tensor.name: node for node in graph.nodes for tensor in node.outputs}
-
-    def compute(name: str) -> Array:
-        if name not in values:
-            for tensor in writers[name].inputs:
-                compute(tensor.name)
-            values.update(evaluate_node(writers[name], values))
-        return values[name]
-
-    return compute(name)
+def _from(graph: Graph, node: Node, values: dict[str, Array]) -> Array:
+    """Return the result of a node of a graph, computed from other tensors."""
+    for tensor in node.inputs:
+        maker = graph.maker(tensor)
+        if maker is not None and tensor.name not in values:
+            _from(graph, maker, values)
+    values |= evaluate_node(node, values)
+    return values[node.name]

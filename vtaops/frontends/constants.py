@@ -94,8 +94,5 @@ def computed_from(value: Value, data: Array | None) -> Array | None:
 
 def computed_with(value: Value, arguments: Sequence[Array | None]) -> Array | None:
     """Return the elements of a value in the type of its arguments, if all of these are known."""
-    known = [argument for argument in arguments if argument is not None]
-    if len(known) < len(arguments):
-        return None
-    results = evaluated(value.node, known)
+    results = evaluated(value.node, arguments)
     return None if results is None else results[0]

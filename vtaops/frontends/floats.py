@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from vtaops.base.shapes import Array
@@ -49,88 +51,74 @@ def _masks(value: Value) -> bool:
 
 
 def _layer_norm(value: Value) -> OperatorMatch:
-    weight, bias = _term(value.argument(1)), _term(value.argument(2))
-    whole = value.node is not None and not any(result.readers for result in value.node.results[1:])
-    if weight is None or not whole or not _is_last(value.attrs.get("axis", -1), value):
+    weight, extent = _term(value.argument(1)), value.static_shape[-1:]
+    absent = value.argument(2) is None
+    bias = np.zeros(extent, np.float32) if absent else _term(value.argument(2))
+    whole = not any(result.readers for result in value.node.results[1:])
+    if not whole or not _is_last(value.attrs.get("axis", -1), value):
         return None
-    bias = np.zeros_like(weight) if bias is None else bias
-    extent = value.static_shape[-1:]
-    if weight.shape != extent or bias.shape != extent:
+    if weight is None or bias is None or not weight.shape == bias.shape == extent:
         return None
     return LayerNorm(weight, bias, float(value.attrs.get("epsilon", 1e-5))), [value.first]
 
 
-def _product(value: Value) -> OperatorMatch:
-    """Return an RMS or layer norm in single operators, maybe with weights."""
-    extent = value.static_shape[-1:]
-    for normal, constant in value.orders:
-        weight = _term(constant)
-        if weight is None or normal.shape != value.shape:
-            continue
-        norm = _over_root(normal)
-        if norm is None or weight.shape[-1:] not in ((), (1,), extent) or weight.size > extent[0]:
-            return None
-        return _normalized(np.broadcast_to(weight.reshape(-1), extent).copy(), *norm)
-    return _quotient(value)
+def _norm(value: Value) -> OperatorMatch:
+    """Return an RMS norm in single operators: a layer norm, if it is of what differs from a mean.
 
-
-def _quotient(value: Value) -> OperatorMatch:
-    """Return an RMS or layer norm in single operators, without weights."""
-    norm = _over_root(value)
-    if norm is None:
+    The mean is that of a row.
+    """
+    extent, normal = value.static_shape[-1:], value
+    weight = np.ones(extent, np.float32)
+    for data, constant in value.orders if value.op == "Mul" else ():
+        term = _term(constant)
+        if term is not None and data.shape == value.shape:
+            weight, normal = term, data
+    quotient = _over_root(normal)
+    if quotient is None or weight.shape not in ((), extent):
         return None
-    return _normalized(np.ones(value.static_shape[-1], np.float32), *norm)
-
-
-def _normalized(weight: Array, x: Value, epsilon: float) -> OperatorMatch:
-    """Return the RMS norm of x: a layer norm, if x is what differs from the mean of its row."""
-    data = _before_centering(x)
-    norm = LayerNorm(weight, np.zeros_like(weight), epsilon, centered=data is not None)
-    return norm, [data or x]
-
-
-def _before_centering(x: Value) -> Value | None:
-    """Return what a value is less the mean of its row, if it is that."""
-    data, mean = x.args if x.op == "Sub" else (None, None)
-    if data is None or mean is None or mean.op != "ReduceMean" or mean.args[0] is not data:
-        return None
-    return data if _is_mean_of_row(mean) else None
+    x, epsilon = quotient
+    data, mean = x.orders[0] if x.op == "Sub" else (x, x)
+    centered = _averaged(mean) is data
+    weight = np.broadcast_to(weight, extent).copy()
+    norm = LayerNorm(weight, np.zeros_like(weight), epsilon, centered=centered)
+    return norm, [data if centered else x]
 
 
 def _over_root(value: Value) -> tuple[Value, float] | None:
     """Return x and epsilon if a value is ``x / sqrt(mean(x * x) + epsilon)``; else None."""
-    pairs = value.orders[:1] if value.op == "Div" else value.orders
-    for x, factor in pairs if value.op in ("Mul", "Div") else []:
-        root = factor if value.op == "Div" else _divisor(factor)
-        if root is not None and root.op == "Sqrt":
+    for x, root in _quotients(value):
+        if root.op == "Sqrt" and x.shape == value.shape:
             epsilon = _beside_mean_square(root.first, x)
-            if epsilon is not None and x.shape == value.shape:
+            if epsilon is not None:
                 return x, epsilon
     return None
 
 
-def _divisor(value: Value) -> Value | None:
-    """Return what 1 is divided by; None if a value is no reciprocal."""
-    if value.op == "Reciprocal":
-        return value.first
-    return value.argument(1) if value.op == "Div" and number(value.first) == 1 else None
+def _quotients(value: Value) -> Iterator[tuple[Value, Value]]:
+    """Yield x and y of all quotients x / y that a value is."""
+    if value.op == "Div":
+        yield value.orders[0]
+    for x, factor in value.orders if value.op == "Mul" else ():
+        if factor.op == "Reciprocal":
+            yield x, factor.first
+        elif factor.op == "Div" and number(factor.first) == 1:
+            yield x, factor.orders[0][1]
 
 
 def _beside_mean_square(total: Value, x: Value) -> float | None:
     """Return what is added to the mean of the squares of x along its last axis, if it is so."""
     for mean, constant in total.orders if total.op == "Add" else ():
-        epsilon = number(constant)
-        if epsilon is None or mean.op != "ReduceMean":
-            continue
-        return epsilon if _is_mean_of_row(mean) and _is_square(mean.first, x) else None
+        square = _averaged(mean)
+        if square is not None and _is_square(square, x):
+            return number(constant)
     return None
 
 
-def _is_mean_of_row(mean: Value) -> bool:
-    """Return whether a mean is along the last axis, which it keeps."""
-    return bool(mean.attrs.get("keepdims", 1)) and reduced_axes(mean) == [
-        len(mean.static_shape) - 1
-    ]
+def _averaged(mean: Value) -> Value | None:
+    """Return what a value is the mean of along the last axis, which it keeps; else None."""
+    if mean.op != "ReduceMean" or not mean.attrs.get("keepdims", 1):
+        return None
+    return mean.first if reduced_axes(mean) == [len(mean.static_shape) - 1] else None
 
 
 def _is_square(value: Value, x: Value) -> bool:
@@ -143,8 +131,7 @@ def row_norms(network: OnnxNetwork) -> list[tuple[Value, Value]]:
     """Return the RMS norms that stand as several operators: what each reads, and its result."""
     inputs: dict[Value, Value] = {}
     for value in network.values:
-        step = float_operator(value) if value.op in ("Mul", "Div") else None
-        if step is not None:
+        if value.op in ("Mul", "Div") and (step := float_operator(value)):
             inputs[value] = step[1][0]
             for inner in inputs.keys() & {*value.args}:  # without the weights
                 del inputs[inner]
@@ -157,9 +144,7 @@ def _add(value: Value) -> OperatorMatch:
         term = _term(constant)
         if term is None or data.fixed or data.shape != shape:
             continue
-        while term.ndim and term.shape[0] == 1:
-            term = term[0]
-        if term.ndim <= len(shape) and shape[len(shape) - term.ndim :] == term.shape:
+        if shape[len(shape) - term.ndim :] == term.shape:
             return AddTerm(term), [data]
     return None
 
@@ -167,8 +152,8 @@ def _add(value: Value) -> OperatorMatch:
 _RULES = {
     "Softmax": _softmax,
     "LayerNormalization": _layer_norm,
-    "Mul": _product,
-    "Div": _quotient,
+    "Mul": _norm,
+    "Div": _norm,
     "Add": _add,
 }
 
@@ -178,8 +163,13 @@ def _is_last(axis: int, value: Value) -> bool:
 
 
 def _term(value: Value | None) -> Array | None:
-    """Return a float32 constant; None if it is none, or larger than any float32."""
+    """Return a float32 constant without leading axes of one element.
+
+    None if it is none, or larger than any float32.
+    """
     array = real(value)
     if array is None or not (np.abs(array) <= np.finfo(np.float32).max).all():
         return None
+    while array.ndim and len(array) == 1:
+        array = array[0]
     return array.astype(np.float32)

@@ -48,11 +48,11 @@ def import_model(source: Any, *, shapes: Shapes | None = None) -> Graph:
 
 def read_model(source: Any, *, shapes: Shapes | None = None) -> OnnxNetwork:
     """Read a network, as `import_model` does, in the operators of ONNX."""
-    if isinstance(source, str | Path) and Path(source).suffix == ".tflite":
+    is_path, kind = isinstance(source, str | Path), type(source).__module__.split(".")[0]
+    if is_path and Path(source).suffix == ".tflite":
         from vtaops.frontends.tflite import read_tflite
 
         return read_tflite(Path(source), shapes)
-    kind = type(source).__module__.split(".")[0]
     if kind == "torch":
         from vtaops.frontends.torch import read_torch
 
@@ -61,7 +61,7 @@ def read_model(source: Any, *, shapes: Shapes | None = None) -> OnnxNetwork:
         from vtaops.frontends.relax import read_relax
 
         return read_relax(source)
-    if not isinstance(source, str | Path) and kind != "onnx":
+    if not is_path and kind != "onnx":
         raise ModelError(
             f"{type(source).__name__} is not a model; give a path, an ONNX model, a program of "
             "torch.export or a Relax module"

@@ -22,13 +22,10 @@ Type = tuple[tuple[int, ...] | None, str]
 UNKNOWN: Type = (None, "")
 
 PAIRED = frozenset({"QuantizeLinear", "DequantizeLinear"})
-"""Operators whose results have the shape of their first argument, and that have a zero point."""
+"""Operators that have a zero point."""
 
 _READ = 1024
 """Largest argument whose elements inference gets; shapes and scales are smaller."""
-
-_NUMBERS = frozenset({"Resize", "Range"})
-"""Operators whose results have shapes that depend on floating-point numbers."""
 
 
 @cache
@@ -67,33 +64,16 @@ def inferred(node: OnnxNode, count: int, opset: int) -> list[Type]:
     ModelError
         If ONNX refuses its arguments or attributes, or does not know the operator.
     """
-    schema = _schema(node.op, opset)
+    schema = _schema(node.op.removesuffix("OrEqual"), opset)  # old ones infer nothing themselves
     if schema is None:
         raise ModelError(f"{node.label} is no operator of ONNX's opset {opset}")
     if any(value.dtype == "" for value in node.reads):
         return [UNKNOWN] * count
-    if node.op in PAIRED:  # half of all nodes
-        like = node.reads[2 if node.op == "QuantizeLinear" else 1]
-        return [(node.reads[0].shape, like.dtype)]
-    if not schema.has_type_and_shape_inference_function:
-        return [_without_inference(node)]
-    return _as_onnx_infers(node, count, opset, schema)
-
-
-def _without_inference(node: OnnxNode) -> Type:
-    """Return the type of a normalisation, which keeps its own, or of an old comparison."""
-    if not node.op.endswith("OrEqual"):
-        return node.reads[0].shape, node.reads[0].dtype
-    shapes = [value.shape for value in node.reads if value.shape is not None]
-    return (np.broadcast_shapes(*shapes) if len(shapes) == len(node.reads) else None), "bool"
-
-
-def _as_onnx_infers(node: OnnxNode, count: int, opset: int, schema: Any) -> list[Type]:
-    onnx = _onnx()
-    names = [f"result{number}" for number in range(count)]
-    read = {value.name: value for value in node.reads}
-    types = {name: _type_proto(value) for name, value in read.items()}
-    data = {name: array for name, value in read.items() if (array := _data(node, value))}
+    if not schema.has_type_and_shape_inference_function:  # a normalisation
+        return [(node.reads[0].shape, node.reads[0].dtype)]
+    onnx, names = _onnx(), [f"result{number}" for number in range(count)]
+    types = {value.name: _type_proto(value) for value in node.reads}
+    data = {value.name: array for value in node.reads if (array := _data(value))}
     imports = [onnx.helper.make_opsetid("", opset)]
     with raising(ModelError, f"{node.label} is malformed", Exception, describe=first_line):
         made = onnx.shape_inference.infer_node_outputs(
@@ -104,28 +84,25 @@ def _as_onnx_infers(node: OnnxNode, count: int, opset: int, schema: Any) -> list
 
 def computed(value: Value) -> Array | None:
     """Return a result of a node whose arguments are all known; None if nobody can tell."""
-    node = value.node
-    arrays = [arg.array for arg in node.reads] if node else []
-    if node is None or node.captured or any(array is None for array in arrays):
-        return None
-    results = evaluated(node, [array for array in arrays if array is not None])
+    results = evaluated(value.node, [argument.array for argument in value.reads])
     return None if results is None else results[value.index]
 
 
-def evaluated(node: OnnxNode, arrays: Sequence[Array]) -> list[Array] | None:
+def evaluated(node: OnnxNode, arrays: Sequence[Array | None]) -> list[Array] | None:
     """Return the results of a node for some arguments, by ONNX's reference implementation.
 
-    None if it has no such operator, or not for these types.
+    None if an argument is not known, or if it has no such operator, or not for these types.
     """
     from onnx.reference import ReferenceEvaluator
 
+    if node.captured or any(array is None for array in arrays):
+        return None
     names = [f"result{number}" for number in range(len(node.results))]
     inputs = dict(zip((value.name for value in node.reads), arrays, strict=True))
     try:
         with np.errstate(all="ignore"):  # the reader of a number checks that it is finite
-            return [
-                np.asarray(a) for a in ReferenceEvaluator(node_proto(node, names)).run(None, inputs)
-            ]
+            results = ReferenceEvaluator(node_proto(node, names)).run(None, inputs)
+        return [*map(np.asarray, results)]
     except Exception:
         return None
 
@@ -154,11 +131,9 @@ def _type_proto(value: Value) -> Any:
     return helper.make_tensor_type_proto(kind, value.shape)
 
 
-def _data(node: OnnxNode, value: Value) -> Any:
+def _data(value: Value) -> Any:
     """Return the elements of an argument on which the shape of a result may depend; else None."""
     if not value.fixed or value.shape is None or math.prod(value.shape) > _READ:
-        return None
-    if value.dtype.startswith("float") and node.op not in _NUMBERS:
         return None
     array = value.array
     return None if array is None else _onnx().numpy_helper.from_array(array, value.name)

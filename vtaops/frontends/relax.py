@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -35,9 +35,9 @@ def read_relax(mod: Any) -> OnnxNetwork:
         If it calls something that ONNX has no operator for; the message names it.
     """
     module = normalized(mod)
-    names = {variable.name_hint: variable for variable in module.get_global_vars()}
+    names = sorted(variable.name_hint for variable in module.get_global_vars())
     if "main" not in names or not isinstance(module["main"], relax.Function):
-        raise ModelError(f"the module has no Relax function 'main'; it has {sorted(names)}")
+        raise ModelError(f"the module has no Relax function 'main'; it has {names}")
     return _Reader().network(module["main"])
 
 
@@ -49,8 +49,6 @@ class _Reader:
         self._values: dict[Any, Value] = {}
 
     def network(self, function: Any) -> OnnxNetwork:
-        if not isinstance(function.body, relax.SeqExpr):
-            raise UnsupportedError("a Relax function whose body is not a sequence of bindings")
         for parameter in function.params:
             shape, dtype = _type(parameter)
             self._values[parameter] = self.builder.input(parameter.name, shape, dtype)
@@ -61,16 +59,31 @@ class _Reader:
 
     def _read(self, expression: Any, name: str) -> Value:
         if not isinstance(expression, relax.Call):
-            return self.tensor(expression)
+            (value,) = self.tensors(expression)
+            return value
         kind = getattr(expression.op, "name", "").removeprefix("relax.")
-        if kind not in RULES:
+        if kind not in NAMES:
             raise UnsupportedError(
                 f"the Relax module calls {kind or expression.op} for {name!r}, which vtaops does "
                 "not read; write the model as ONNX"
             )
-        _check_layouts(expression, name)
+        _check_forms(expression, name)
         with raising(ModelError, f"{kind} {name!r} is malformed", IndexError, TypeError, KeyError):
-            return RULES[kind](self, expression, name)
+            return self._call(NAMES[kind], expression, name)
+
+    def _call(self, op: str, call: Any, name: str) -> Value:
+        """Add the operator of ONNX that a call is; attributes that are None are left out."""
+        stated = {
+            own: getattr(call.attrs, theirs) for own, theirs in ATTRIBUTES.get(op, {}).items()
+        }
+        attrs = {own: _number(each) for own, each in stated.items() if each is not None}
+        if op not in NUMBERS:
+            args = [value for argument in call.args for value in self.tensors(argument)]
+        else:
+            args, numbers = self.tensors(call.args[0]), NUMBERS[op](call)
+            if numbers is not None:
+                args.append(self.builder.constant(np.array(_number(numbers), np.int64)))
+        return self.builder.add(op, *args, name=name, **attrs)
 
     def tensors(self, expression: Any) -> list[Value]:
         """Return the tensors of an expression: one, or those of a tuple."""
@@ -78,117 +91,85 @@ class _Reader:
             return [value for field in expression.fields for value in self.tensors(field)]
         if isinstance(expression, relax.Var):
             return [self._values[expression]]
-        if hasattr(expression, "value") and hasattr(expression.value, "numpy"):
-            return [self.builder.constant(expression.value.numpy())]
+        value: Any = getattr(expression, "value", None)
+        if isinstance(value, int | float):
+            return [self.builder.constant(np.array(value, np.float32))]
+        if hasattr(value, "numpy"):
+            return [self.builder.constant(value.numpy())]
         raise UnsupportedError(f"an expression {type(expression).__name__} inside another one")
 
-    def tensor(self, expression: Any) -> Value:
-        (value,) = self.tensors(expression)
-        return value
 
-    def numbers(self, numbers: Iterable[Any]) -> Value:
-        """Return numbers as a constant."""
-        return self.builder.constant(np.array([int(number) for number in numbers], np.int64))
-
-
-Rule = Callable[[_Reader, Any, str], Value]
-"""Returns the result of a call, which gets a name."""
-
-
-def _as(op: str, *same: str, **attributes: str) -> Rule:
-    """Return the rule of an operator that ONNX has alike.
-
-    `same` are attributes of its name, `attributes` those that have another one in Relax; one that
-    is None is left out.
-    """
-    names = attributes | {name: name for name in same}
-
-    def read(reader: _Reader, call: Any, name: str) -> Value:
-        stated = {own: getattr(call.attrs, theirs) for own, theirs in names.items()}
-        attrs = {own: _number(each) for own, each in stated.items() if each is not None}
-        args = [value for argument in call.args for value in reader.tensors(argument)]
-        return reader.builder.add(op, *args, name=name, **attrs)
-
-    return read
-
-
-def _pair(op: str) -> Rule:
-    def read(reader: _Reader, call: Any, name: str) -> Value:
-        args = [reader.tensor(argument) for argument in call.args]
-        return reader.builder.add(op, *args, name=name, axis=int(call.attrs.axis))
-
-    return read
-
-
-_CONVOLUTION = {"strides": "strides", "dilations": "dilation", "pads": "padding", "group": "groups"}
-_POOL = {"kernel_shape": "pool_size"} | {
-    n: _CONVOLUTION[n] for n in ("strides", "dilations", "pads")
+_AXIS = {"axis": "axis"}
+_WINDOW = {"strides": "strides", "dilations": "dilation", "pads": "padding"}
+_POOL = {"kernel_shape": "pool_size", "ceil_mode": "ceil_mode", **_WINDOW}
+ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
+    "QuantizeLinear": _AXIS,
+    "DequantizeLinear": _AXIS,
+    "Conv": {"group": "groups", **_WINDOW},
+    "ConvTranspose": {"group": "groups", "output_padding": "output_padding", **_WINDOW},
+    "MaxPool": _POOL,
+    "AveragePool": {"count_include_pad": "count_include_pad", **_POOL},
+    "ReduceMean": {"keepdims": "keepdims"},
+    "Transpose": {"perm": "axes"},
+    "Concat": _AXIS,
+    "Softmax": _AXIS,
+    "LeakyRelu": {"alpha": "alpha"},
 }
-_LAYOUTS = {"data_layout": ("NCHW",), "layout": ("NCHW",), "kernel_layout": ("OIHW", "IOHW")}
-"""What tells the order of axes, and the orders that ONNX has."""
+"""Attributes of ONNX's operators, and how Relax calls them."""
+
+NUMBERS: Mapping[str, Callable[[Any], Any]] = {
+    "Reshape": lambda call: call.ty.shape,
+    "ReduceMean": lambda call: call.attrs.axis,
+}
+"""Integers of a call that ONNX reads behind its first argument, in place of all others."""
+
+_FORMS = {
+    "data_layout": ("NCHW",),
+    "layout": ("NCHW",),
+    "kernel_layout": ("OIHW", "IOHW"),
+    "output_size": ("(1, 1)",),
+}
+"""Attributes that ONNX's operators lack, and what they have to be."""
 
 
-def _check_layouts(call: Any, name: str) -> None:
-    for attribute, read in _LAYOUTS.items():
-        layout = str(getattr(call.attrs, attribute, read[0]))
-        if layout not in read:
-            raise UnsupportedError(f"{name!r} has the {attribute} {layout}; read is {read[0]}")
+def _check_forms(call: Any, name: str) -> None:
+    for attribute, read in _FORMS.items():
+        stated = str(getattr(call.attrs, attribute, read[0]))
+        if stated not in read:
+            raise UnsupportedError(f"{name!r} has the {attribute} {stated}; read is {read[0]}")
 
 
-def _adaptive_pool(reader: _Reader, call: Any, name: str) -> Value:
-    if tuple(int(n) for n in call.ty.shape)[2:] != (1, 1):
-        raise UnsupportedError(f"{name!r} is an adaptive pool to more than one pixel")
-    return reader.builder.add("GlobalAveragePool", reader.tensor(call.args[0]), name=name)
-
-
-def _reshape(reader: _Reader, call: Any, name: str) -> Value:
-    shape = reader.numbers(call.ty.shape)
-    return reader.builder.add("Reshape", reader.tensor(call.args[0]), shape, name=name)
-
-
-def _mean(reader: _Reader, call: Any, name: str) -> Value:
-    axes = [] if call.attrs.axis is None else [reader.numbers(call.attrs.axis)]
-    args, kept = (reader.tensor(call.args[0]), *axes), int(call.attrs.keepdims)
-    return reader.builder.add("ReduceMean", *args, name=name, keepdims=kept)
-
-
-def _clip(reader: _Reader, call: Any, name: str) -> Value:
-    data, *bounds = call.args
-    ends = [reader.builder.constant(np.array(float(end.value), np.float32)) for end in bounds]
-    return reader.builder.add("Clip", reader.tensor(data), *ends, name=name)
-
-
-RULES: dict[str, Rule] = {
-    "quantize": _pair("QuantizeLinear"),
-    "dequantize": _pair("DequantizeLinear"),
-    "nn.conv2d": _as("Conv", **_CONVOLUTION),
-    "nn.conv2d_transpose": _as("ConvTranspose", "output_padding", **_CONVOLUTION),
-    "nn.max_pool2d": _as("MaxPool", "ceil_mode", **_POOL),
-    "nn.avg_pool2d": _as("AveragePool", "ceil_mode", "count_include_pad", **_POOL),
-    "nn.adaptive_avg_pool2d": _adaptive_pool,
-    "mean": _mean,
-    "clip": _clip,
-    "permute_dims": _as("Transpose", perm="axes"),
-    **dict.fromkeys(("reshape", "squeeze", "expand_dims", "flatten", "nn.batch_flatten"), _reshape),
-    "matmul": _as("MatMul"),
-    "add": _as("Add"),
-    "subtract": _as("Sub"),
-    "multiply": _as("Mul"),
-    "divide": _as("Div"),
-    "maximum": _as("Max"),
-    "minimum": _as("Min"),
-    "power": _as("Pow"),
-    "concat": _as("Concat", "axis"),
-    "nn.softmax": _as("Softmax", "axis"),
-    "nn.leakyrelu": _as("LeakyRelu", "alpha"),
+NAMES = {
+    "quantize": "QuantizeLinear",
+    "dequantize": "DequantizeLinear",
+    "nn.conv2d": "Conv",
+    "nn.conv2d_transpose": "ConvTranspose",
+    "nn.max_pool2d": "MaxPool",
+    "nn.avg_pool2d": "AveragePool",
+    "nn.adaptive_avg_pool2d": "GlobalAveragePool",
+    "mean": "ReduceMean",
+    "permute_dims": "Transpose",
+    **dict.fromkeys(
+        ("reshape", "squeeze", "expand_dims", "flatten", "nn.batch_flatten"), "Reshape"
+    ),
+    "matmul": "MatMul",
+    "subtract": "Sub",
+    "multiply": "Mul",
+    "divide": "Div",
+    "maximum": "Max",
+    "minimum": "Min",
+    "power": "Pow",
+    "nn.leakyrelu": "LeakyRelu",
+    "negative": "Neg",
     **{
-        name: _as(name.removeprefix("nn.").title())
-        for name in ("nn.relu", "nn.gelu", "sigmoid", "tanh", "exp", "log", "sqrt", "abs", "erf")
+        name: name.removeprefix("nn.").title()
+        for name in (
+            *("abs", "add", "clip", "concat", "erf", "exp", "floor", "log", "nn.gelu", "nn.relu"),
+            *("nn.softmax", "sigmoid", "sqrt", "tanh"),
+        )
     },
-    "negative": _as("Neg"),
-    "floor": _as("Floor"),
 }
-"""How calls are read."""
+"""The operators of ONNX that calls are."""
 
 
 def _number(value: Any) -> Any:
@@ -200,16 +181,14 @@ def _number(value: Any) -> Any:
 
 
 def _type(variable: Any) -> tuple[tuple[int, ...], str]:
-    annotation = variable.ty
-    shape = getattr(annotation, "shape", None)
+    shape, dtype = getattr(variable.ty, "shape", None), variable.ty.dtype
     if shape is None or not all(hasattr(extent, "value") for extent in shape):
         raise ModelError(
             f"the input {variable.name!r} has the dynamic shape {shape}; VTA's programs are "
             "compiled for one shape"
         )
-    dtype = annotation.dtype
-    return tuple(int(extent) for extent in shape), str(getattr(dtype, "dtype", dtype))
+    return tuple(_number(shape)), str(getattr(dtype, "dtype", dtype))
 
 
 def _last_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[-1]
+    return (str(error) or type(error).__name__).strip().splitlines()[-1]

@@ -170,7 +170,7 @@ def step(op: GraphOperator, *inputs: Source, scale: float | None = None) -> Step
 
 def cut(source: Source, axis: int, start: int, stop: int, stride: int = 1) -> Source:
     """Return a part of a tensor; the tensor itself if it is the whole."""
-    if (start, stop, stride) == (0, source.tensor.shape[axis], 1):
+    if len(range(start, stop, stride)) == source.tensor.shape[axis]:
         return source
     return step(Slice(axis, start, stop, stride), source)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.errors import ModelError, UnsupportedError, raising
-from vtaops.base.shapes import Array, ceil_div
+from vtaops.base.shapes import Array, Ints, ceil_div
 from vtaops.frontends.grids import EIGHT_BITS
 from vtaops.frontends.tflite_files import (
     CORRUPT,
@@ -26,7 +27,14 @@ from vtaops.frontends.tflite_files import (
     TfliteTensor,
     read_file,
 )
-from vtaops.frontends.values import NetworkBuilder, OnnxNetwork, OnnxNode, Value
+from vtaops.frontends.values import (
+    BEFORE_ROUNDING,
+    NetworkBuilder,
+    NotTranslated,
+    OnnxNetwork,
+    OnnxNode,
+    Value,
+)
 
 TO_IMAGE, FROM_IMAGE = (0, 3, 1, 2), (0, 2, 3, 1)
 
@@ -57,9 +65,7 @@ def read_tflite(path: Path, shapes: Mapping[str, Sequence[int]] | None = None) -
 
 def open_shapes(path: Path) -> dict[str, tuple[int | None, ...]]:
     """Return the shapes of the inputs of a file; None for dimensions that a caller may choose."""
-    file = read_file(path)
-    inputs = [file.tensors[number] for number in file.inputs]
-    shapes = {tensor.name: tensor.signature or tensor.shape for tensor in inputs}
+    shapes = {tensor.name: tensor.signature or tensor.shape for tensor in read_file(path).inputs}
     return {n: tuple(d if d >= 0 else None for d in shape) for n, shape in shapes.items()}
 
 
@@ -75,19 +81,19 @@ def tensors_of(path: Path) -> dict[str, tuple[int, bool, str]]:
 
 
 class _Reader:
-    """The forms of all tensors, by their numbers: as written (False), and as an image (True)."""
+    """The forms of all tensors: as written (False), and as an image (True)."""
 
     def __init__(self, file: File, shapes: Mapping[str, Sequence[int]]) -> None:
         self.file, self.builder = file, NetworkBuilder()
-        self.forms: dict[int, dict[bool, Value]] = {}
+        self.forms: dict[TfliteTensor, dict[bool, Value]] = {}
         self.names: dict[str, tuple[int, bool, str]] = {}
-        names = [file.tensors[number].name for number in file.inputs]
+        names = [tensor.name for tensor in file.inputs]
         if unknown := sorted(set(shapes) - set(names)):
             raise ModelError(f"{unknown[0]!r} is not an input of the model; it has {names}")
-        for number in file.inputs:
-            tensor = self.tensor(number)
+        for tensor in file.inputs:
+            _check(tensor)
             shape = _static(tensor, shapes.get(tensor.name, tensor.shape))
-            self.forms[number] = {False: self.builder.input(tensor.name, shape, tensor.dtype)}
+            self.forms[tensor] = {False: self.builder.input(tensor.name, shape, tensor.dtype)}
 
     def network(self) -> OnnxNetwork:
         """Read the operators that the outputs need."""
@@ -98,88 +104,61 @@ class _Reader:
                 needed.update(operator.inputs)
         for operator in reversed(operators):
             _Call(self, operator).run()
-        outputs = [self.form(number, False) for number in self.file.outputs]
+        outputs = [self.form(tensor, False) for tensor in self.file.outputs]
         return self.builder.network(outputs, tflite=True)
 
-    def tensor(self, number: int) -> TfliteTensor:
-        """Return a tensor of the file.
-
-        Raises
-        ------
-        UnsupportedError
-            If its numbers have a type that vtaops does not read.
-        """
-        tensor = self.file.tensors[number]
-        if not tensor.dtype:
-            raise UnsupportedError(f"the tensor {tensor.name!r} has a type that vtaops cannot read")
-        if tensor.scale is None or tensor.data is not None:
-            return tensor
-        if tensor.dtype not in EIGHT_BITS or tensor.scale.ndim:
-            raise UnsupportedError(
-                f"the activation {tensor.name!r} is {tensor.dtype} with {tensor.scale.size} scales;"
-                " vtaops reads int8 and uint8 with one: convert the model anew"
-            )
-        return tensor
-
-    def form(self, number: int, image: bool) -> Value:
+    def form(self, tensor: TfliteTensor, image: bool) -> Value:
         """Return a tensor in one of its forms: quantised as integers."""
-        forms, tensor = self.forms.setdefault(number, {}), self.tensor(number)
+        forms = self.forms.setdefault(tensor, {})
         if image not in forms and tensor.data is not None:
             array = _as_image(tensor.data) if image else tensor.data
-            forms[image] = self.builder.constant(np.asarray(array, order="C"), tensor.name)
+            forms[image] = self.builder.constant(array, tensor.name)
         elif image not in forms:
             axes, label = TO_IMAGE if image else FROM_IMAGE, f"Transpose {tensor.name!r}"
-            real = self.real(number, forms[not image], label)
+            real = self.real(tensor, forms[not image], label)
             turned = self.builder.add("Transpose", real, name=label, label=label, perm=axes)
-            self.put(number, turned, image, label)
+            forms[image] = self.rounded(tensor, turned, image, label)
         return forms[image]
 
-    def grid(self, number: int) -> tuple[Value, Value]:
-        """Return scale and zero point of a quantised tensor."""
-        tensor, constant = self.tensor(number), self.builder.constant
-        scale, zero = np.asarray(tensor.scale), np.asarray(tensor.zero)
-        return constant(scale, "scale"), constant(zero, "zero")
-
-    def real(self, number: int, form: Value, label: str, **attrs: int) -> Value:
+    def real(self, tensor: TfliteTensor, form: Value, label: str) -> Value:
         """Return a form of a tensor, if the tensor is quantised as floating-point numbers."""
-        tensor = self.tensor(number)
-        if tensor.scale is None:
+        if tensor.grid is None:
             return form
-        name, args = f"{tensor.name}:real", (form, *self.grid(number))
-        return self.builder.add("DequantizeLinear", *args, name=name, label=label, **attrs)
+        args, name = (form, *map(self.builder.constant, tensor.grid)), f"{tensor.name}:real"
+        return self.builder.add("DequantizeLinear", *args, name=name, label=label, axis=tensor.axis)
 
-    def put(self, number: int, value: Value, image: bool, label: str) -> None:
-        """Make a result a form of a tensor: rounded to its grid, or in its dtype.
+    def rounded(self, tensor: TfliteTensor, value: Value, image: bool, label: str) -> Value:
+        """Return a result as a form of a tensor: rounded to its grid, or in its dtype.
 
-        An output of the network has the name of its tensor. So have all other forms before they
-        are rounded, but for the second one of a tensor.
+        An output of the network has the name of its tensor. So has the first form of all others.
         """
-        tensor, build, real = self.tensor(number), self.builder, value
-        name, is_output = self._name(number, image), number in self.file.outputs and not image
-        if tensor.scale is None or value.dtype != "float32":
-            _rename(build, value, name, label)
-            if value.dtype != tensor.dtype:
-                value = build.add("Cast", value, label=label, to=_onnx_type(tensor.dtype))
-            real = value
-        else:
-            _rename(build, value, f"{name}:real" if is_output else name, label)
-            own = name if is_output else f"{name}:{tensor.dtype}"
-            args = value, *self.grid(number)
-            value = build.add("QuantizeLinear", *args, name=own, label=label)
-            real = value if is_output else real
+        second = image if tensor in self.file.outputs else tensor in self.forms
+        name = tensor.name + (":nchw" if image else ":nhwc") * second
+        exact = value.dtype == tensor.dtype
+        if value.node.label == label:  # else it is passed through
+            self.builder.rename(value, name if exact else name + BEFORE_ROUNDING)
+        if tensor.grid is not None and value.dtype == "float32":
+            grid = map(self.builder.constant, tensor.grid)
+            value = self.builder.add("QuantizeLinear", value, *grid, name=name, label=label)
+        elif not exact:
+            to = _onnx_type(tensor.dtype)
+            value = self.builder.add("Cast", value, name=name, label=label, to=to)
         known = "" if label.startswith(UNJUDGED) else tensor.name
-        self.names[real.name] = number, image, known
-        self.forms.setdefault(number, {})[image] = value
-
-    def _name(self, number: int, image: bool) -> str:
-        second = image if number in self.file.outputs else number in self.forms
-        return self.tensor(number).name + (":nchw" if image else ":nhwc") * second
+        self.names[value.name] = tensor.number, image, known
+        return value
 
 
-def _rename(build: NetworkBuilder, value: Value, name: str, label: str) -> None:
-    """Name a result of an operator; another's result, passed through, keeps its name."""
-    if value.node is not None and value.node.label == label:
-        build.rename(value, name)
+def _check(tensor: TfliteTensor) -> None:
+    """Raise UnsupportedError if vtaops does not read the type of a tensor's numbers."""
+    if not tensor.dtype:
+        raise UnsupportedError(f"the tensor {tensor.name!r} has a type that vtaops cannot read")
+    if tensor.grid is None or tensor.data is not None:
+        return
+    if tensor.dtype not in EIGHT_BITS or tensor.grid[0].ndim:
+        raise UnsupportedError(
+            f"the activation {tensor.name!r} is {tensor.dtype} with {tensor.grid[0].size} scales;"
+            " vtaops reads int8 and uint8 with one: convert the model anew"
+        )
 
 
 class _Call:
@@ -193,62 +172,51 @@ class _Call:
 
     def __init__(self, reader: _Reader, operator: TfliteOperator) -> None:
         self.reader, self.operator, self.label = reader, operator, operator.label
-        self.option, self.image = operator.option, False
+        self.inputs, self.option, self.image = operator.inputs, operator.option, False
 
     def run(self) -> None:
         """Build the operator."""
-        kind = self.operator.kind
-        if kind not in RULES:
+        if self.operator.kind not in RULES:
             raise UnsupportedError(
                 f"{self.label} is an operator that vtaops cannot read; docs/supported.md "
                 "lists those that it can: end the model before it, or leave it out"
             )
-        with raising(ModelError, f"{self.label} is malformed", *CORRUPT):
-            reads_images, rule = RULES[kind]
+        for tensor in (*self.inputs, *self.operator.outputs):
+            _check(tensor)
+        with raising(ModelError, f"{self.label} is malformed", *CORRUPT, NotTranslated):
+            reads_images, rule = RULES[self.operator.kind]
             self.image = reads_images(self)
             made = rule(self)
             values = [made] if isinstance(made, Value) else made
-            for number, value in zip(self.operator.outputs, values, strict=True):
-                self._place(number, value)
+            for tensor, value in zip(self.operator.outputs, values, strict=True):
+                self._place(tensor, value)
 
-    def _place(self, number: int, value: Value) -> None:
+    def _place(self, tensor: TfliteTensor, value: Value) -> None:
         """Make a value, behind the fused activation, a tensor of the file."""
         if hasattr(self.operator.table, "FusedActivationFunction"):
             function = self.option("FusedActivationFunction")
             if function not in ACTIVATIONS:
                 raise UnsupportedError(f"{self.label} has the fused activation {function}")
             value = ACTIVATIONS[function](self, value)
-        self.reader.forms.pop(number, None)
-        self.reader.put(number, value, self.image and len(_shape(value)) == 4, self.label)
+        image = self.image and len(value.static_shape) == 4
+        form = self.reader.rounded(tensor, value, image, self.label)
+        self.reader.forms[tensor] = {image: form}
 
     # ------------------------------------------------------------------------ operands
 
-    def has(self, k: int) -> bool:
-        """Return whether there is an operand `k`."""
-        return max(self.operator.inputs[k : k + 1], default=-1) >= 0
+    def raw(self, k: int, written: bool = False) -> Value:
+        """Return operand `k` in the operator's form, or as written: quantised as integers."""
+        return self.reader.form(self.inputs[k], self.image and not written)
 
-    def number(self, k: int) -> int:
-        """Return the number of the tensor that is operand `k`."""
-        return self.operator.inputs[k]
-
-    def tensor(self, k: int) -> TfliteTensor:
-        """Return the tensor that is operand `k`."""
-        return self.reader.tensor(self.number(k))
-
-    def raw(self, k: int, image: bool | None = None) -> Value:
-        """Return operand `k`, by default in the operator's form: quantised as integers."""
-        return self.reader.form(self.number(k), self.image if image is None else image)
-
-    def real(self, k: int, image: bool | None = None) -> Value:
+    def real(self, k: int, written: bool = False) -> Value:
         """Return operand `k` as `raw` does, but as floating-point numbers if it is quantised."""
-        value, axis = self.raw(k, image), self.tensor(k).axis
-        return self.reader.real(self.number(k), value, self.label, axis=axis)
+        return self.reader.real(self.inputs[k], self.raw(k, written), self.label)
 
     def reals(self) -> list[Value]:
         """Return all operands as `real` does."""
-        return [self.real(k) for k in range(len(self.operator.inputs))]
+        return [self.real(k) for k in range(len(self.inputs))]
 
-    def ints(self, k: int) -> list[int]:
+    def ints(self, k: int) -> Ints:
         """Return the elements of operand `k`, which are integers.
 
         Raises
@@ -256,43 +224,34 @@ class _Call:
         UnsupportedError
             If they depend on an input.
         """
-        array = self.raw(k, False).array
+        array = self.raw(k, written=True).array
         if array is None:
-            name = self.tensor(k).name
+            name = self.inputs[k].name
             raise UnsupportedError(f"{self.label} reads {name!r}, which must be constant")
-        numbers: list[int] = array.astype(np.int64, casting="safe").ravel().tolist()
-        return numbers
+        return array.astype(np.int64, casting="safe").ravel()
 
-    def axis(self, axis: int, more: int = 0) -> int:
-        """Return an axis of the form that is read; `more` is by how much its rank is higher."""
-        axis = range(self.rank + more)[axis]
-        return FROM_IMAGE[axis] if self.image else axis
-
-    @property
-    def shape(self) -> list[int]:
-        """The shape of operand 0 as written."""
-        shape = _shape(self.raw(0))
-        return [shape[axis] for axis in FROM_IMAGE] if self.image else shape
+    def axis(self, axis: int) -> int:
+        """Return an axis of the form that is read."""
+        return FROM_IMAGE[axis] if self.image else int(axis)
 
     @property
     def rank(self) -> int:
         """The highest rank of an operand."""
-        return max(len(self.reader.tensor(n).shape) for n in self.operator.inputs if n >= 0)
+        return max(len(tensor.shape) for tensor in self.inputs)
 
     def weight(self, k: int, axes: Sequence[int]) -> Value:
         """Return operand `k` with its axes in another order."""
-        return self.emit("Transpose", self.real(k, False), perm=axes)
+        return self.emit("Transpose", self.real(k, written=True), perm=axes)
 
     def bias(self, k: int, x: int, weight: int) -> Value | None:
         """Return operand `k`; integers count in steps of the products, whatever the file says."""
-        if not self.has(k):
+        if len(self.inputs) <= k:
             return None
-        scales = [self.tensor(operand).scale for operand in (x, weight)]
-        if scales[0] is None or scales[1] is None or self.tensor(k).data is None:
-            return self.real(k, False)
-        scale = np.asarray(scales[0] * scales[1])
-        grid = self.const(scale, "float32"), self.const(np.zeros_like(scale), "int32")
-        return self.emit("DequantizeLinear", self.raw(k, False), *grid, axis=0)
+        tensor, data, factors = self.inputs[k], self.inputs[x].grid, self.inputs[weight].grid
+        if data and factors:
+            scale = np.asarray(data[0] * factors[0])
+            tensor = replace(tensor, grid=(scale, np.zeros_like(scale, np.int32)), axis=0)
+        return self.reader.real(tensor, self.raw(k, written=True), self.label)
 
     # ----------------------------------------------------------------------- operators
 
@@ -331,13 +290,7 @@ def _as_image(array: Array) -> Array:
     if array.size == 1:
         return array
     whole = array.reshape((1,) * (4 - array.ndim) + array.shape)
-    return np.transpose(whole, TO_IMAGE)
-
-
-def _shape(value: Value) -> list[int]:
-    if value.shape is None:
-        raise UnsupportedError(f"{value.label} has a result whose shape depends on its input")
-    return [*value.shape]
+    return np.array(whole.transpose(TO_IMAGE), order="C")
 
 
 def _onnx_type(dtype: str) -> int:
@@ -362,40 +315,34 @@ def _follows(call: _Call) -> bool:
 
     One that has a number for each channel of another makes that one an image.
     """
-    computed = [n for n in call.operator.inputs if n >= 0 and call.reader.tensor(n).data is None]
-    shapes = {call.reader.tensor(number).shape for number in computed}
-    ranks, sizes = {*map(len, shapes)}, {shape[1:3] for shape in shapes}
+    computed = [tensor for tensor in call.inputs if tensor.data is None]
+    ranks = {len(tensor.shape) for tensor in computed}
+    sizes = {tensor.shape[1:3] for tensor in computed}
     images = call.operator.kind == "PRELU"  # whose slopes of channels are tables for images
     images = images or (1, 1) in sizes != {(1, 1)}
-    images = images or any(True in call.reader.forms[number] for number in computed)
+    images = images or any(True in call.reader.forms[tensor] for tensor in computed)
     return images and {4} <= ranks <= {0, 4}
-
-
-def _keeps_order(call: _Call) -> bool:
-    """Return whether a reduction of an image leaves its axes in the order of the file."""
-    if not _follows(call):
-        return False
-    kept = {*range(4)} - {axis % 4 for axis in call.ints(1)}
-    order = [FROM_IMAGE[axis] for axis in sorted(kept)]
-    return bool(call.option("KeepDims", False)) or order == sorted(order)
-
-
-def _keeps_axes(call: _Call) -> bool:
-    return _follows(call) and not call.option("ShrinkAxisMask", 0)
 
 
 # ------------------------------------------------------------------------- windows, products
 
 
-def _window(call: _Call, x: Value, kernel: Sequence[int], *dilations: int) -> dict[str, Any]:
+def _window(
+    call: _Call, x: Value, kernel: Sequence[int], dilations: Sequence[int] = (1, 1)
+) -> dict[str, Any]:
     """Return the attributes of a window that reads an image."""
-    strides, pads = [call.option("StrideH"), call.option("StrideW")], [0] * 4
-    for axis in range(2 if call.option("Padding") == SAME else 0):
-        size, reach = _shape(x)[axis + 2], (kernel[axis] - 1) * (dilations or (1, 1))[axis] + 1
-        total = max(0, (ceil_div(size, strides[axis]) - 1) * strides[axis] + reach - size)
-        pads[axis], pads[axis + 2] = total // 2, total - total // 2
-    window = {"kernel_shape": kernel, "strides": strides, "pads": pads}
-    return window | ({"dilations": dilations} if dilations else {})
+    strides, same = _strides(call), call.option("Padding") == SAME
+    ends = zip(x.static_shape[2:], kernel, strides, dilations, strict=True)
+    totals = [
+        max(0, (ceil_div(size, stride) - 1) * stride + (extent - 1) * dilation + 1 - size) * same
+        for size, extent, stride, dilation in ends
+    ]
+    pads = [(total + more) // 2 for more in (0, 1) for total in totals]
+    return {"kernel_shape": kernel, "strides": strides, "pads": pads}
+
+
+def _strides(call: _Call) -> list[int]:
+    return [call.option("StrideH"), call.option("StrideW")]
 
 
 SAME = 0
@@ -403,16 +350,16 @@ SAME = 0
 
 def _convolution(call: _Call, axes: Sequence[int] = TO_IMAGE) -> Value:
     x, weight = call.real(0), call.weight(1, axes)
-    _, depth, *kernel = _shape(weight)
-    dilations = call.option("DilationHFactor"), call.option("DilationWFactor")
-    attrs = _window(call, x, kernel, *dilations) | {"group": _shape(x)[1] // max(1, depth)}
-    return call.emit("Conv", x, weight, call.bias(2, 0, 1), **attrs)
+    _, depth, *kernel = weight.static_shape
+    dilations = [call.option("DilationHFactor"), call.option("DilationWFactor")]
+    attrs = _window(call, x, kernel, dilations) | {"dilations": dilations}
+    groups = x.static_shape[1] // max(1, depth)
+    return call.emit("Conv", x, weight, call.bias(2, 0, 1), group=groups, **attrs)
 
 
 def _transposed_convolution(call: _Call) -> Value:
     (_, *size, _), weight, x = call.ints(0), call.weight(1, (3, 0, 1, 2)), call.real(2)
-    strides = [call.option("StrideH"), call.option("StrideW")]
-    attrs = {"strides": strides, "output_shape": size, "auto_pad": "SAME_UPPER"}
+    attrs = {"strides": _strides(call), "output_shape": size, "auto_pad": "SAME_UPPER"}
     return call.emit("ConvTranspose", x, weight, call.bias(3, 2, 1), **attrs)
 
 
@@ -420,8 +367,8 @@ def _fully_connected(call: _Call) -> Value:
     if call.option("WeightsFormat", 0):
         raise UnsupportedError(f"{call.label} has shuffled weights; convert the model anew")
     x, weight = call.real(0), call.weight(1, (1, 0))
-    if not call.option("KeepNumDims", False) and len(_shape(x)) != 2:
-        x = call.reshape(x, [-1, _shape(weight)[0]])
+    if not call.option("KeepNumDims", False) and len(x.static_shape) != 2:
+        x = call.reshape(x, [-1, weight.static_shape[0]])
     product, bias = call.emit("MatMul", x, weight), call.bias(2, 0, 1)
     return product if bias is None else call.emit("Add", product, bias)
 
@@ -429,7 +376,7 @@ def _fully_connected(call: _Call) -> Value:
 def _batch_matmul(call: _Call) -> Value:
     operands = call.reals()
     for k, option in enumerate(("AdjX", "AdjY")):
-        *axes, row, column = range(len(_shape(operands[k])))
+        *axes, row, column = range(len(operands[k].static_shape))
         if call.option(option, False):
             operands[k] = call.emit("Transpose", operands[k], perm=[*axes, column, row])
     return call.emit("MatMul", *operands)
@@ -440,22 +387,30 @@ def _pool(op: str, call: _Call, **attrs: int) -> Value:
     return call.emit(op, x, **attrs, **_window(call, x, kernel))
 
 
+# --------------------------------------------------------------------------------- resizes
+
+
 def _resize_bilinear(call: _Call) -> Value:
-    size, modes = call.ints(1), ("AlignCorners", "HalfPixelCenters")
-    corners, halves = (bool(call.option(mode, False)) for mode in modes)
-    tensor = call.tensor(0)
-    if tensor.zero is None or tensor.dtype != "int8":  # which TFLite computes in floats
+    size, x, grid = call.ints(1), call.raw(0), call.inputs[0].grid
+    corners, halves = _resize_modes(call)
+    if grid is None or x.dtype != "int8":  # which TFLite computes in floats
         mode = "align_corners" if corners else "half_pixel" if halves else "asymmetric"
         return _resized(call, size, mode="linear", coordinate_transformation_mode=mode)
-    ends = zip(call.shape[1:3], size, strict=True)
+    ends = zip(x.static_shape[2:], size, strict=True)
     rows, columns = (_weights(*extents, corners, halves) for extents in ends)
-    x = call.emit("MatMul", call.const(rows, "int32"), call.cast(call.raw(0), "int32"))
+    x = call.emit("MatMul", call.const(rows, "int32"), call.cast(x, "int32"))
     x = call.emit("MatMul", x, call.const(columns.T, "int32"))
     half, one = (call.const(number, "int32") for number in (1 << 19, 1 << 20))
     steps = call.emit("Div", call.emit("Add", call.emit("Abs", x), half), one)
     steps = call.emit("Mul", call.emit("Sign", x), steps)
-    steps = call.emit("Sub", steps, call.const(tensor.zero, "int32"))
-    return call.emit("Mul", call.cast(steps, "float32"), call.const(tensor.scale, "float32"))
+    scale, zero = grid
+    steps = call.emit("Sub", steps, call.const(zero, "int32"))
+    return call.emit("Mul", call.cast(steps, "float32"), call.const(scale, "float32"))
+
+
+def _resize_modes(call: _Call) -> tuple[bool, bool]:
+    """Return whether the pixels at the corners stay, and whether pixels have their centers."""
+    return bool(call.option("AlignCorners", False)), bool(call.option("HalfPixelCenters", False))
 
 
 def _weights(before: int, after: int, corners: bool, halves: bool) -> Array:
@@ -466,48 +421,43 @@ def _weights(before: int, after: int, corners: bool, halves: bool) -> Array:
     less = int(corners and after > 1)
     scale = (((before - less) << 10) + (after - less) // 2) // (after - less)
     place = np.arange(after) * scale + (scale // 2 - 512 if halves else 0)
-    low, weights = np.maximum(place >> 10, 0), np.zeros((after, before), np.int64)
-    for pixel, weight in (
-        (low, 1024 - place + (low << 10)),
-        (place + 1023 >> 10, place - (low << 10)),
-    ):
-        np.add.at(weights, (np.arange(after), np.clip(pixel, 0, before - 1)), weight)
-    return weights
+    low, pixels = np.maximum(place >> 10, 0), np.eye(before, dtype=np.int64)
+    first, second = (pixels[np.minimum(k, before - 1)] for k in (low, place + 1023 >> 10))
+    share = (place - (low << 10))[:, None]
+    return np.asarray(first * (1024 - share) + second * share)
 
 
-def _resized(call: _Call, size: Sequence[int], **attrs: str) -> Value:
+def _resized(call: _Call, size: Ints, **attrs: str) -> Value:
     x = call.real(0)
-    sizes = call.const([*_shape(x)[:2], *size])
+    sizes = call.const([*x.static_shape[:2], *size])
     return call.emit("Resize", x, None, None, sizes, **attrs)
 
 
 def _resize_nearest(call: _Call) -> Value:
     """Return a resize that repeats pixels; others are read by the indices that TFLite computes."""
-    size, before = call.ints(1), call.shape[1:3]
-    pixels = {k + 2: _nearest(call, *pair) for k, pair in enumerate(zip(before, size, strict=True))}
-    repeated = (
-        np.arange(before[k - 2]).repeat(len(row) // before[k - 2]) for k, row in pixels.items()
-    )
-    if not all(map(np.array_equal, pixels.values(), repeated)):
-        return _taken(call, call.real(0), pixels)
+    size, before = call.ints(1), call.raw(0).static_shape[2:]
+    rows = [_nearest(*extents, *_resize_modes(call)) for extents in zip(before, size, strict=True)]
+    repeated = [np.arange(n).repeat(len(row) // n) for n, row in zip(before, rows, strict=True)]
+    if not all(map(np.array_equal, rows, repeated)):
+        return _taken(call, [*map(np.arange, call.raw(0).static_shape[:2]), *rows])
     attrs = {"nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}
     return _resized(call, size, mode="nearest", **attrs)
 
 
-def _nearest(call: _Call, before: int, after: int) -> Array:
+def _nearest(before: int, after: int, corners: bool, halves: bool) -> Array:
     """Return which pixels of a row a resize to the nearest takes, in TFLite's float32."""
-    corners, halves = call.option("AlignCorners", False), call.option("HalfPixelCenters", False)
     less = int(corners and after > 1)
     scale = np.float32((before - less) / (after - less))
-    place = (np.arange(after, dtype=np.float32) + np.float32(0.5 if halves else 0)) * scale
-    place = np.floor(place + np.float32(0.5 if corners else 0))
+    place = (np.arange(after, dtype=np.float32) + np.float32(0.5 * halves)) * scale
+    place = np.floor(place + np.float32(0.5 * corners))
     return np.asarray(np.minimum(place.astype(np.int64), before - 1))
 
 
-def _taken(call: _Call, x: Value, pixels: Mapping[int, Array]) -> Value:
-    """Return the elements of some indices along each axis."""
-    for axis, indices in pixels.items():
-        if not np.array_equal(indices, np.arange(_shape(x)[axis])):
+def _taken(call: _Call, pixels: Sequence[Array]) -> Value:
+    """Return the elements of operand 0 that have some indices along each axis."""
+    x = call.real(0)
+    for axis, indices in enumerate(pixels):
+        if not np.array_equal(indices, np.arange(x.static_shape[axis])):
             x = call.emit("Gather", x, call.const(indices), axis=axis)
     return x
 
@@ -525,8 +475,7 @@ def _clip(low: int, high: int, call: _Call, value: Value | None = None) -> Value
     return call.emit("Clip", x, call.const(low, x.dtype), call.const(high, x.dtype))
 
 
-def _square(call: _Call, value: Value | None = None) -> Value:
-    x = value or call.real(0)
+def _square(call: _Call, x: Value) -> Value:
     return call.emit("Mul", x, x)
 
 
@@ -537,23 +486,23 @@ def _softmax(call: _Call) -> Value:
 
 
 def _gelu(call: _Call) -> Value:
-    approximate = "tanh" if call.option("Approximate", False) else "none"
-    return call.emit("Gelu", call.real(0), approximate=approximate)
+    return _same("Gelu", call, approximate=("none", "tanh")[call.option("Approximate", 0)])
 
 
 def _cast(call: _Call) -> Value:
-    """Return the operand as the dtype that the file declares; halves of floats become float32."""
-    (number,) = call.operator.outputs
-    return call.cast(call.raw(0), call.reader.tensor(number).dtype)
+    (result,) = call.operator.outputs
+    return call.cast(call.raw(0), result.dtype)
 
 
 # ------------------------------------------------------------------------------- reductions
 
 
 def _reduction(op: str, call: _Call) -> Value:
-    axes = call.const(sorted(call.axis(axis) for axis in call.ints(1)))
-    kept = int(call.option("KeepDims", False))
-    return call.emit(op, call.real(0), axes, keepdims=kept, noop_with_empty_axes=1)
+    reduced, kept = call.ints(1), bool(call.option("KeepDims", False))
+    others = [FROM_IMAGE[axis] for axis in range(4) if axis not in np.mod(reduced, 4)]
+    call.image &= kept or others == sorted(others)  # else they are in another order in the file
+    axes = call.const([*map(call.axis, reduced)])
+    return call.emit(op, call.real(0), axes, keepdims=int(kept), noop_with_empty_axes=1)
 
 
 def _arg(op: str, call: _Call) -> Value:
@@ -571,22 +520,20 @@ def _pads(call: _Call) -> Array:
 
 
 def _pad(call: _Call) -> Value:
-    x, pads = call.real(0), call.const(_pads(call).T.flat)
-    value = call.reshape(call.real(2, False), []) if call.has(2) else call.const(0, x.dtype)
-    return call.emit("Pad", x, pads, value)
+    value = [call.reshape(call.real(2, True), [])] if call.inputs[2:] else []
+    return call.emit("Pad", call.real(0), call.const(_pads(call).T.flat), *value)
 
 
 def _mirror_pad(call: _Call) -> Value:
     x, pads = call.real(0), _pads(call)
     if not call.option("Mode", 0):
         return call.emit("Pad", x, call.const(pads.T.flat), mode="reflect")
-    sizes = zip(_shape(x), pads, strict=True)
-    pixels = [np.pad(np.arange(size), both, "symmetric") for size, both in sizes]
-    return _taken(call, x, dict(enumerate(pixels)))
+    ends = zip(x.static_shape, pads, strict=True)
+    return _taken(call, [np.pad(np.arange(size), both, "symmetric") for size, both in ends])
 
 
 def _reshape(call: _Call) -> Value:
-    shape = call.ints(1) if call.has(1) else call.option("NewShapeAsNumpy").tolist()
+    shape = call.ints(1) if call.inputs[1:] else call.option("NewShapeAsNumpy")
     return call.reshape(call.real(0), shape)
 
 
@@ -597,35 +544,35 @@ def _squeeze(call: _Call) -> Value:
 
 
 def _transpose(call: _Call) -> Value:
-    axes = [call.axis(axis) for axis in call.ints(1)]
+    axes = [call.axis(range(call.rank)[axis]) for axis in call.ints(1)]
     x, call.image = call.real(0), False
     return x if axes == sorted(axes) else call.emit("Transpose", x, perm=axes)
 
 
 def _concat(call: _Call) -> Value:
-    return call.emit("Concat", *call.reals(), axis=call.axis(call.option("Axis")))
+    return _same("Concat", call, axis=call.axis(call.option("Axis")))
 
 
 def _pack(call: _Call) -> Value:
-    axis = call.axis(call.option("Axis", 0), 1)
+    axis = call.option("Axis", 0)
     parts = [call.emit("Unsqueeze", x, call.const([axis])) for x in call.reals()]
     return call.emit("Concat", *parts, axis=axis)
 
 
-def _split(call: _Call, x: int, axes: Sequence[int], sizes: Sequence[int] = ()) -> list[Value]:
+def _split(call: _Call, x: int, axes: Ints, stated: Ints | None = None) -> list[Value]:
     """Split operand `x` along an axis, by default into equal parts; a size of -1 is the rest."""
     (axis,), value, count = map(call.axis, axes), call.real(x), len(call.operator.outputs)
-    extent = _shape(value)[axis]
-    sizes = sizes or [extent // count] * count
-    rest = extent - sum(sizes) - 1
-    args = value, call.const([rest if size == -1 else size for size in sizes])
-    names, attrs = [f"{call.label}:Split"] * count, {"axis": axis}
-    return call.reader.builder.add_node(OnnxNode("Split", args, attrs, names, call.label))
+    extent = value.static_shape[axis]
+    sizes = np.full(count, extent // count) if stated is None else stated
+    sizes = np.where(sizes == -1, extent - sizes.sum() - 1, sizes)
+    names, args = [f"{call.label}:Split"] * count, [value, call.const(sizes)]
+    node = OnnxNode("Split", args, {"axis": axis}, names, call.label)
+    return call.reader.builder.add_node(node)
 
 
 def _unpack(call: _Call) -> list[Value]:
-    axes = [call.option("Axis", 0)]
-    return [call.emit("Squeeze", part, call.const(axes)) for part in _split(call, 0, axes)]
+    x, axis, indices = call.real(0), call.option("Axis", 0), range(len(call.operator.outputs))
+    return [call.emit("Gather", x, call.const(index), axis=axis) for index in indices]
 
 
 def _gather(call: _Call) -> Value:
@@ -634,20 +581,19 @@ def _gather(call: _Call) -> Value:
     return call.emit("Gather", call.real(0), call.real(1), axis=call.option("Axis", 0))
 
 
-def _cut(call: _Call, ranges: Iterable[range]) -> Value:
-    """Return what ranges of indices, one for each axis as written, leave of operand 0."""
-    x, shape = call.real(0), call.shape
-    cuts = {call.axis(k): cut for k, cut in enumerate(ranges) if cut != range(shape[k])}
-    if not cuts:
-        return x
-    ends = [(cut.start, cut.stop, cut.step) for cut in cuts.values()]
-    starts, stops, steps = map(call.const, zip(*ends, strict=True))
-    return call.emit("Slice", x, starts, stops, call.const([*cuts]), steps)
+END = np.iinfo(np.int64).max
+"""Ends a slice where its axis ends."""
 
 
 def _slice(call: _Call) -> Value:
-    limits = zip(call.ints(1), call.ints(2), call.shape, strict=True)
-    return _cut(call, [range(a, size if n == -1 else a + n) for a, n, size in limits])
+    begins, sizes = map(call.ints, (1, 2))
+    return _cut(call, begins, np.where(sizes == -1, END, begins + sizes))
+
+
+def _cut(call: _Call, begins: Array, ends: Array, *steps: Value) -> Value:
+    """Return a range of indices, for each axis as written, of operand 0."""
+    axes = call.const([call.axis(axis) for axis in range(len(begins))])
+    return call.emit("Slice", call.real(0), call.const(begins), call.const(ends), axes, *steps)
 
 
 def _strided_slice(call: _Call) -> Value:
@@ -658,47 +604,58 @@ def _strided_slice(call: _Call) -> Value:
             "an index for each axis: convert the model anew"
         )
     if call.option("Offset", False):
-        ends = np.add(begins, ends).tolist()
-    masks = [call.option(name, 0) for name in ("BeginMask", "EndMask", "ShrinkAxisMask")]
-    ranges = [*map(range, call.shape)]
-    for k, bounds in enumerate(zip(begins, ends, steps, strict=True)):
-        ranges[k] = ranges[k][_axis_cut(*bounds, *(mask >> k & 1 for mask in masks))]
-    x = _cut(call, ranges)
-    kept = [len(each) for k, each in enumerate(ranges) if not masks[2] >> k & 1]
-    return call.reshape(x, kept) if masks[2] else x
+        ends = begins + ends
+    from_first, to_last, is_index = (
+        (call.option(f"{name}Mask", 0) >> np.arange(len(begins)) & 1).astype(bool)
+        for name in ("Begin", "End", "ShrinkAxis")
+    )
+    call.image &= not any(is_index)
+    begins = np.where(from_first, 0, begins)
+    ends = np.where(is_index, np.where(begins == -1, END, begins + 1), np.where(to_last, END, ends))
+    x = _cut(call, begins, ends, call.const(steps))
+    return call.emit("Squeeze", x, call.const(np.flatnonzero(is_index))) if any(is_index) else x
 
 
-def _axis_cut(begin: int, end: int, step: int, no_begin: int, no_end: int, is_index: int) -> slice:
-    start = 0 if no_begin else begin
-    if is_index:
-        return slice(start, start + 1 or None)
-    return slice(start, None if no_end else end, step)
+def _blocks(call: _Call) -> tuple[Array, Array]:
+    """Return the block of pixels, and what is padded or cut before and behind, of each axis."""
+    sizes, first = call.ints(1), 1 + call.image
+    others = first, call.rank - first - len(sizes)
+    widths = np.pad(np.reshape(call.ints(2), (-1, 2)), (others, (0, 0)))
+    return np.pad(sizes, others, constant_values=1), widths.T
 
 
-def _blocks(call: _Call, *, back: bool) -> Value:
-    """Return an image whose blocks of pixels are moved to the batch, or back."""
-    first, sizes, widths = 1 + call.image, call.ints(1), np.reshape(call.ints(2), (-1, 2))
-    table = np.tile(np.array([[1], [0], [0]]), call.rank)
-    table[:, first : first + len(sizes)] = sizes, *widths.T
-    (block, before, behind), x = table, call.real(0)
-    if not back:
-        x = call.emit("Pad", x, call.const(table[1:].flat), call.const(0, x.dtype))
-    whole = np.array(_shape(x)) * (block if back else 1)
-    whole[0] //= math.prod(block) if back else 1
-    parts = np.stack([whole // block, block], axis=1).ravel()
-    axes = np.arange(2 * call.rank).reshape(-1, 2).T[::-1].ravel()
-    if back:
-        x = call.reshape(x, parts[axes])
-        x = call.emit("Transpose", x, perm=np.argsort(axes).tolist())
-        x = call.reshape(x, whole)
-        return call.emit("Slice", x, call.const(before), call.const(whole - behind))
-    x = call.emit("Transpose", call.reshape(x, parts), perm=axes.tolist())
-    return call.reshape(x, [-1, *parts[2::2]])
+def _space_to_batch(call: _Call) -> Value:
+    (block, widths), x, rank = _blocks(call), call.real(0), call.rank
+    x = call.emit("Pad", x, call.const(widths.flat))
+    extents = x.static_shape // block
+    x = call.reshape(x, np.stack([extents, block], axis=1).ravel())
+    x = call.emit("Transpose", x, perm=[*range(1, 2 * rank, 2), *range(0, 2 * rank, 2)])
+    return call.reshape(x, [-1, *extents[1:]])
+
+
+def _batch_to_space(call: _Call) -> Value:
+    (block, (before, behind)), x = _blocks(call), call.real(0)
+    batch, *extents = x.static_shape
+    extents = [batch // math.prod(block), *extents]
+    x = call.reshape(x, [*block, *extents])
+    axes = np.arange(2 * call.rank).reshape(2, -1)[::-1].T.ravel()
+    x = call.emit("Transpose", x, perm=axes.tolist())
+    whole = block * extents
+    return call.emit(
+        "Slice", call.reshape(x, whole), call.const(before), call.const(whole - behind)
+    )
 
 
 def _with_ints(op: str, call: _Call) -> Value:
     """Return an operator of ONNX whose second argument are integers."""
     return call.emit(op, call.real(0), call.const(call.ints(1)))
+
+
+def _shape(call: _Call) -> Value:
+    shape = np.array(call.raw(0).static_shape)
+    return call.const(
+        shape[[*FROM_IMAGE]] if call.image else shape, DTYPES[call.option("OutType", 2)]
+    )
 
 
 # ------------------------------------------------------------------------------------ table
@@ -735,31 +692,31 @@ REDUCTIONS = {
     **{"REDUCE_MIN": "ReduceMin", "REDUCE_ALL": "ReduceMin"},
 }
 
-ELEMENTWISE: dict[str, Rule] = {
+FOLLOWING: dict[str, Rule] = {
     **{kind: partial(_same, op) for kind, op in ONNX_NAMES.items()},
+    **{kind: partial(_reduction, op) for kind, op in REDUCTIONS.items()},
+    "STRIDED_SLICE": _strided_slice,
     "NOT_EQUAL": lambda call: call.emit("Not", _same("Equal", call)),
     "RELU6": partial(_clip, 0, 6),
     "RELU_N1_TO_1": partial(_clip, -1, 1),
     "LEAKY_RELU": lambda call: _same("LeakyRelu", call, alpha=float(call.option("Alpha"))),
     "GELU": _gelu,
-    "SQUARE": _square,
+    "SQUARE": lambda call: _square(call, call.real(0)),
     "SQUARED_DIFFERENCE": lambda call: _square(call, _same("Sub", call)),
     "RSQRT": lambda call: call.emit("Reciprocal", _same("Sqrt", call)),
     "QUANTIZE": lambda call: call.real(0),
-    "DEQUANTIZE": lambda call: _cast(call) if call.tensor(0).scale is None else call.real(0),
+    "DEQUANTIZE": lambda call: call.real(0),
     "CAST": _cast,
     "CONCATENATION": _concat,
     "SPLIT": lambda call: _split(call, 1, call.ints(0)),
     "SPLIT_V": lambda call: _split(call, 0, call.ints(2), call.ints(1)),
     "SLICE": _slice,
     "TRANSPOSE": _transpose,
-    "SHAPE": lambda call: call.const(call.shape, DTYPES[call.option("OutType", 2)]),
+    "SHAPE": _shape,
 }
 
 LAYOUTS: Mapping[Callable[[_Call], bool], Mapping[str, Rule]] = {
-    _follows: ELEMENTWISE,
-    _keeps_order: {kind: partial(_reduction, op) for kind, op in REDUCTIONS.items()},
-    _keeps_axes: {"STRIDED_SLICE": _strided_slice},
+    _follows: FOLLOWING,
     _is_rank_4: {
         "CONV_2D": _convolution,
         "DEPTHWISE_CONV_2D": partial(_convolution, axes=(3, 0, 1, 2)),
@@ -773,8 +730,8 @@ LAYOUTS: Mapping[Callable[[_Call], bool], Mapping[str, Rule]] = {
         "PAD": _pad,
         "PADV2": _pad,
         "MIRROR_PAD": _mirror_pad,
-        "SPACE_TO_BATCH_ND": partial(_blocks, back=False),
-        "BATCH_TO_SPACE_ND": partial(_blocks, back=True),
+        "SPACE_TO_BATCH_ND": _space_to_batch,
+        "BATCH_TO_SPACE_ND": _batch_to_space,
     },
     _written: {
         "RESHAPE": _reshape,

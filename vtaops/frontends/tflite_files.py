@@ -27,8 +27,6 @@ DTYPES: Mapping[int, str] = {
 
 INT4 = 17
 
-Ints = tuple[int, ...]
-
 CORRUPT = (
     *(TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError),
     struct.error,
@@ -48,7 +46,9 @@ class TfliteTensor:
         Its shape as declared; -1 marks a dimension that is not static.
     dtype
         Name of its NumPy dtype; empty if it has none.
-    scale, zero
+    number
+        Its number in the file.
+    grid
         Scale and zero point: of shape (), or one per index of `axis`; None if it is not quantised.
     axis
         The axis along which scales differ.
@@ -59,22 +59,22 @@ class TfliteTensor:
     """
 
     name: str
+    number: int
     shape: tuple[int, ...]
     dtype: str
-    scale: Array | None
-    zero: Array | None
+    grid: tuple[Array, Array] | None
     axis: int
     data: Array | None
-    signature: tuple[int, ...] = ()
+    signature: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class TfliteOperator:
-    """An operator: its name in TFLite, numbers of tensors (-1 for an absent one), and options."""
+    """An operator: its name in TFLite, its tensors but absent ones, which are last, and options."""
 
     kind: str
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
+    inputs: list[TfliteTensor]
+    outputs: list[TfliteTensor]
     label: str
     table: Any
 
@@ -96,10 +96,9 @@ class TfliteOperator:
 class File:
     """The first subgraph of a file."""
 
-    tensors: tuple[TfliteTensor, ...]
-    operators: tuple[TfliteOperator, ...]
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
+    operators: list[TfliteOperator]
+    inputs: list[TfliteTensor]
+    outputs: list[TfliteTensor]
 
 
 def read_file(path: Path) -> File:
@@ -125,11 +124,16 @@ def read_file(path: Path) -> File:
 
 def _content(model: Any) -> File:
     graph, buffers = model.Subgraphs(0), _every(model, "Buffers")
-    tensors = tuple(_tensor(tensor, buffers) for tensor in _every(graph, "Tensors"))
+    tensors = [_tensor(n, tensor, buffers) for n, tensor in enumerate(_every(graph, "Tensors"))]
     kinds = [*map(_kind, _every(model, "OperatorCodes"))]
-    operators = tuple(_operator(each, kinds, tensors) for each in _every(graph, "Operators"))
-    inputs, outputs = graph.InputsAsNumpy(), graph.OutputsAsNumpy()
-    return File(tensors, operators, _numbers(inputs), _numbers(outputs))
+    operators = [_operator(each, kinds, tensors) for each in _every(graph, "Operators")]
+    return File(operators, *_ends(graph, tensors))
+
+
+def _ends(table: Any, tensors: list[TfliteTensor]) -> tuple[list[TfliteTensor], ...]:
+    """Return the inputs and the outputs of a graph or an operator."""
+    ends = table.InputsAsNumpy(), table.OutputsAsNumpy()
+    return tuple([tensors[n] for n in _numbers(numbers) if n >= 0] for numbers in ends)
 
 
 def _every(table: Any, name: str) -> list[Any]:
@@ -147,13 +151,6 @@ def _names(enumeration: str) -> dict[int, str]:
     return {number: name for name, number in members if isinstance(number, int)}
 
 
-def _as(union: str, kind: int, table: Any) -> Any:
-    """Return a table of a union as what its kind says."""
-    member = getattr(require("tflite"), _names(union)[kind])()
-    member.Init(table.Bytes, table.Pos)
-    return member
-
-
 def _kind(code: Any) -> str:
     """Return the name of an operator; of a custom one, its own name behind "CUSTOM"."""
     number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
@@ -162,19 +159,21 @@ def _kind(code: Any) -> str:
     return f"{name} {custom}" if name == "CUSTOM" and custom else name
 
 
-def _operator(operator: Any, kinds: list[str], tensors: tuple[TfliteTensor, ...]) -> TfliteOperator:
-    kind, outputs = kinds[operator.OpcodeIndex()], _numbers(operator.OutputsAsNumpy())
-    label = f"{kind} {tensors[outputs[0]].name!r}" if outputs else kind
-    table, kind_of_options = operator.BuiltinOptions(), operator.BuiltinOptionsType()
-    known = table is not None and kind_of_options in _names("BuiltinOptions")
-    options = _as("BuiltinOptions", kind_of_options, table) if known else None
-    return TfliteOperator(kind, _numbers(operator.InputsAsNumpy()), outputs, label, options)
+def _operator(operator: Any, kinds: list[str], tensors: list[TfliteTensor]) -> TfliteOperator:
+    kind, (inputs, outputs) = kinds[operator.OpcodeIndex()], _ends(operator, tensors)
+    label = f"{kind} {outputs[0].name!r}" if outputs else kind
+    table, options = operator.BuiltinOptions(), None
+    name = _names("BuiltinOptions").get(operator.BuiltinOptionsType(), "")
+    if table is not None and name:
+        options = getattr(require("tflite"), name)()
+        options.Init(table.Bytes, table.Pos)
+    return TfliteOperator(kind, inputs, outputs, label, options)
 
 
 # ----------------------------------------------------------------------------------- tensors
 
 
-def _tensor(tensor: Any, buffers: list[Any]) -> TfliteTensor:
+def _tensor(number: int, tensor: Any, buffers: list[Any]) -> TfliteTensor:
     name, shape = tensor.Name().decode(), _numbers(tensor.ShapeAsNumpy())
     buffer, dtype = buffers[tensor.Buffer()], DTYPES.get(tensor.Type(), "")
     if buffer.Offset() > 1:
@@ -186,8 +185,8 @@ def _tensor(tensor: Any, buffers: list[Any]) -> TfliteTensor:
         raw = buffer.DataAsNumpy() if size else np.zeros(0, np.uint8)
         constant = dtype and (size or 0 in shape) and not tensor.IsVariable()
         data = _elements(raw, tensor, shape, dtype) if constant else None
-        signature = _numbers(tensor.ShapeSignatureAsNumpy())
-        return TfliteTensor(name, shape, dtype, *_grid(tensor, dtype, shape), data, signature)
+        signature, grid = _numbers(tensor.ShapeSignatureAsNumpy()), _grid(tensor, dtype, shape)
+        return TfliteTensor(name, number, shape, dtype, *grid, data, signature)
 
 
 def _elements(raw: Array, tensor: Any, shape: tuple[int, ...], dtype: str) -> Array:
@@ -199,27 +198,23 @@ def _elements(raw: Array, tensor: Any, shape: tuple[int, ...], dtype: str) -> Ar
 
 def _grid(
     tensor: Any, dtype: str, shape: tuple[int, ...]
-) -> tuple[Array | None, Array | None, int]:
-    """Return scales, zero points and their axis; None for what is not quantised."""
+) -> tuple[tuple[Array, Array] | None, int]:
+    """Return scales and zero points, None for what is not quantised, and their axis."""
     grid = tensor.Quantization()
     if grid is None or not grid.ScaleLength() or "int" not in dtype:
-        return None, None, 0
+        return None, 0
     scale = np.array(grid.ScaleAsNumpy(), np.float32)
     zero = np.array(grid.ZeroPointAsNumpy() if grid.ZeroPointLength() else [0])
-    if zero.size not in (1, scale.size) or not np.array_equal(zero, zero.astype(dtype)):
+    axis, exact = grid.QuantizedDimension(), zero.astype(dtype)
+    wrong = (zero != exact).any() or zero.size not in (1, scale.size)
+    if wrong or (scale.size > 1 and scale.size != shape[axis]):
         raise ModelError(
-            f"the tensor {tensor.Name().decode()!r} has {scale.size} scales of {dtype} and the "
-            f"zero points {zero[:4].tolist()}"
+            f"the tensor {tensor.Name().decode()!r} of shape {[*shape]} has {scale.size} scales of "
+            f"{dtype} along its axis {axis}, and the zero points {zero[:4].tolist()}"
         )
     if scale.size == 1:
-        return scale.reshape(()), zero.astype(dtype).reshape(()), 0
-    axis = grid.QuantizedDimension()
-    if shape[axis] != scale.size:
-        raise ModelError(
-            f"the tensor {tensor.Name().decode()!r} has {scale.size} scales along the axis {axis} "
-            f"of its shape {[*shape]}"
-        )
-    return scale, np.resize(zero.astype(dtype), scale.shape), axis
+        return (scale.reshape(()), exact.reshape(())), 0
+    return (scale, np.resize(exact, scale.shape)), axis
 
 
 def _numbers(vector: Any) -> tuple[int, ...]:
