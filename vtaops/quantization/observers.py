@@ -32,6 +32,9 @@ COLUMNS = 8192
 SMALL = 1 / 20
 """Share of the rows of a tensor that count as small."""
 
+FEWEST = 8
+"""Steps that a grid leaves rows of the least size, so that their norms keep some 30 dB."""
+
 
 class Observer(Protocol):
     """Keeps something of some tensors."""
@@ -185,10 +188,11 @@ class RowSizes:
         sizes = np.sqrt(np.square(value.astype(np.float64)).mean(axis=-1)).reshape(-1)
         self._sizes[name].append(sizes[sizes > 0])
 
-    def small(self, name: str) -> float:
-        """Return the size that one row in 20 does not reach; infinite without rows but of zeros."""
-        sizes = np.concatenate(self._sizes[name])
-        return float(np.quantile(sizes, SMALL)) if sizes.size else math.inf
+    def lost(self, grids: Mapping[str, Grid]) -> set[str]:
+        """Return the tensors whose grids would leave small rows few steps, one row in 20."""
+        found = {n: np.concatenate(sizes) for n, sizes in self._sizes.items() if n in grids}
+        small = {n: np.quantile(sizes, SMALL) for n, sizes in found.items() if sizes.size}
+        return {name for name, size in small.items() if size < FEWEST * grids[name].scale}
 
 
 class Moments:
