@@ -23,13 +23,13 @@ from vtaops.graph.onnx_files import (
     make_node,
     producers,
     refill,
-    rename_inner,
     replace_initializer,
     require,
 )
 from vtaops.graph.probe import Probe
 from vtaops.quantization.pairs import images, operators_of
 from vtaops.quantization.quality import FEW, outputs, spread, sqnrs
+from vtaops.quantization.rewriting import let_read
 from vtaops.quantization.samples import Sample
 from vtaops.quantization.scales import PRODUCTS
 
@@ -148,8 +148,7 @@ def switched(model: ModelProto, quantized: ModelProto, found: dict[str, str]) ->
     renamed = {image: switch.output[0] for image, switch in switches.items()}
     nodes = []
     for node in result.graph.node:
-        node.input[:] = [renamed.get(name, name) for name in node.input]
-        rename_inner(node, renamed)
+        let_read(node, renamed)
         nodes += [node, *(switches[name] for name in node.output if name in switches)]
     refill(result.graph.node, nodes)
     return result

@@ -15,8 +15,8 @@ import numpy as np
 from vtaops.base.errors import ModelError, raising
 from vtaops.base.files import exists
 from vtaops.base.shapes import Array
-from vtaops.quantization.pictures import Preparation, is_picture, read_picture
-from vtaops.quantization.samples import Sample, load_samples, only_input, read_arrays
+from vtaops.quantization.pictures import Preparation, is_picture
+from vtaops.quantization.samples import Sample, load_samples, read_arrays, read_sample
 
 LABELS = "labels"
 """Name of the array of labels in an `.npz` file."""
@@ -102,11 +102,7 @@ def _by_class(folders: Sequence[Path], shapes: Shapes, preparation: Preparation 
 
 
 def _pictured(file: Path, shapes: Shapes, preparation: Preparation | None, label: Any) -> Case:
-    name = only_input(shapes, str(file))
-
-    def read() -> Sample:
-        return {name: read_picture(file, name, shapes[name], preparation)}
-
+    read = partial(read_sample, file, shapes, preparation)
     return Case(f"{file.parent.name}/{file.name}", read, label, file)
 
 

@@ -108,13 +108,10 @@ class _Search:
 
     def _joined(self, functions: set[str], exact: set[str], products: set[str]) -> set[str]:
         """Return the nodes that join."""
-        joined, left = set[str](), self.nodes.keys() - functions - exact - products
-        while True:
-            loose = functions | joined
-            joining = {name for name in left - joined if self._joins(name, loose, loose | exact)}
-            if not joining:
-                return joined
-            joined |= joining
+        left, loose = self.nodes.keys() - functions - exact - products, {*functions}
+        while joining := {n for n in left - loose if self._joins(n, loose, loose | exact)}:
+            loose |= joining
+        return loose - functions
 
     def _users(self, groups: Iterable[str]) -> set[str]:
         return set().union(*(self.readers[group] | self.writers[group] for group in groups))

@@ -25,13 +25,12 @@ from vtaops.graph.onnx_files import (
     NodeProto,
     make_node,
     read_by,
-    read_outside,
     refill,
-    rename_inner,
     require,
 )
 from vtaops.quantization.activations import functions, norms
 from vtaops.quantization.pairs import join_residuals
+from vtaops.quantization.rewriting import let_read
 from vtaops.quantization.scales import (
     MOVES,
     PRODUCTS,
@@ -237,12 +236,8 @@ class _Insertion:
         """Let a node read the dequantised tensors of what it read."""
         if node.name in self.integers - self.inside:
             self._read_constants(node)
-        for index, name in enumerate(node.input):
-            if name in self.shown and self._reads_image(node, name):
-                node.input[index] = self.images[name]
-        outer = {name for name in read_outside(node) if name in self.shown}
-        renamed = {name: self.images[name] for name in outer if self._reads_image(node, name)}
-        rename_inner(node, renamed)
+        read = self.shown.intersection(read_by(node))
+        let_read(node, {n: self.images[n] for n in read if self._reads_image(node, n)})
 
     def _reads_image(self, node: NodeProto, name: str) -> bool:
         """Return whether a node reads the integers of a tensor: any, if nothing else is left."""

@@ -156,10 +156,11 @@ def _files(
         )
     if preparation is not None and not any(map(is_picture, files)):
         raise ModelError(_NO_PICTURES)
-    return [(str(file), _read(file, shapes, preparation)) for file in files]
+    return [(str(file), read_sample(file, shapes, preparation)) for file in files]
 
 
-def _read(file: Path, shapes: Mapping[str, Shape], preparation: Preparation | None) -> Sample:
+def read_sample(file: Path, shapes: Mapping[str, Shape], preparation: Preparation | None) -> Sample:
+    """Return what a file holds for the inputs: a picture, or arrays."""
     if is_picture(file):
         name = only_input(shapes, str(file))
         return {name: read_picture(file, name, shapes[name], preparation)}

@@ -205,7 +205,10 @@ def weight_scales(
     """
     constants, scales = initializers(model), {}
     for name, nodes in constants_on_grids(model).items():
-        weight, axes = constants[name], {_channel_axis(node, name, constants) for node in nodes}
+        weight, axes = (
+            constants[name],
+            {_channel_axis(n, name, constants[name].ndim) for n in nodes},
+        )
         axis = axes.pop() if free and len(axes) == 1 else None
         bounds = [_least(node, grids, constants) for node in nodes]
         least = reduce(np.maximum, bounds if axis is not None else [*map(np.max, bounds)])
@@ -234,14 +237,16 @@ def _free_scale(weight: Array, axis: int | None, least: Array, most: int) -> Arr
     return np.where(scales < SMALLEST, 1.0 / most, scales)
 
 
-def _channel_axis(node: NodeProto, name: str, constants: Arrays) -> int | None:
+def _channel_axis(node: NodeProto, name: str, rank: int) -> int | None:
     """Return the axis of a weight that counts the results of its product; None if there is none."""
-    if node.op_type == "Gemm" and node.input[1] == name:
-        return 0 if attributes(node).get("transB", 0) else 1
-    if node.op_type == "MatMul" and node.input[1] == name:
-        return 1 if constants[name].ndim == 2 else None
-    grouped = attributes(node).get("group", 1) > 1
-    return {"Conv": 0, "ConvTranspose": None if grouped else 1}.get(node.op_type)
+    attrs = attributes(node)
+    axes = {
+        "Conv": 0,
+        "ConvTranspose": None if attrs.get("group", 1) > 1 else 1,
+        "Gemm": 0 if attrs.get("transB") else 1,
+        "MatMul": 1 if rank == 2 else None,
+    }
+    return axes.get(node.op_type) if name in node.input[1:2] else None
 
 
 def _least(node: NodeProto, grids: Mapping[str, Grid], constants: Arrays) -> Array:
@@ -254,7 +259,7 @@ def _least(node: NodeProto, grids: Mapping[str, Grid], constants: Arrays) -> Arr
     if node.op_type not in PRODUCTS or node.input[0] not in grids:
         return np.zeros(())
     data = grids[node.input[0]].scale
-    bias = constants.get(node.input[2]) if len(node.input) > 2 else None
+    bias = constants.get([*node.input, ""][2])
     least = np.zeros(()) if bias is None else np.abs(bias.astype(np.float64)) / MOST_BIAS
     if node.output[0] in grids:
         least = np.maximum(least, grids[node.output[0]].scale / FINEST)
