@@ -87,9 +87,9 @@ def costs(
         How many tensors to return at most.
     """
     switches = Switches(model, quantized, spread(samples, JUDGES))
-    rounded = switches.mean_sqnr(())
+    rounded = _mean(switches.sqnrs(()))
     gains = {
-        name: switches.mean_sqnr([name]) - rounded
+        name: _mean(switches.sqnrs([name])) - rounded
         for name in tracked("try a tensor in float", [*switches.images])
     }
     tensors, written, stored = Connections(model), producers(quantized), initializers(quantized)
@@ -103,6 +103,10 @@ def costs(
         advice = _advice(name, value, steps, tensors)
         result.append(Cost(name, kinds[name], gains[name], steps, advice))
     return result
+
+
+def _mean(decibels: Sequence[float]) -> float:
+    return float(np.minimum(decibels, MOST_DB).mean())
 
 
 class Switches:
@@ -125,10 +129,6 @@ class Switches:
         switches = {f"switch/{name}": np.array(name in passing) for name in self.images}
         runs = (self._probe.run({**sample, **switches}) for sample in self._samples)
         return sqnrs(self._exact, runs)
-
-    def mean_sqnr(self, passing: Collection[str]) -> float:
-        """Return the mean of these dB."""
-        return float(np.minimum(self.sqnrs(passing), MOST_DB).mean())
 
 
 def switched(model: ModelProto, quantized: ModelProto, found: dict[str, str]) -> ModelProto:

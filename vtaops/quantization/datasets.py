@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.errors import ModelError, raising
-from vtaops.base.files import exists
 from vtaops.base.shapes import Array
 from vtaops.quantization.pictures import Preparation, is_picture
 from vtaops.quantization.samples import Sample, load_samples, read_arrays, read_sample
@@ -75,14 +74,11 @@ def load_dataset(
         If there are no data, or they do not suit the model.
     """
     path = Path(source)
-    if not exists(path):
-        raise ModelError(f"the data {path} do not exist")
     if path.suffix == ".npz":
         return _arrays(path, shapes)
     if path.suffix == ".json":
         return _boxes(path, shapes, preparation)
-    folders = sorted(each for each in path.iterdir() if each.is_dir()) if path.is_dir() else []
-    if folders:
+    if folders := sorted(filter(Path.is_dir, path.glob("*"))):
         return _by_class(folders, shapes, preparation)
     return Dataset([*_unlabelled(load_samples(path, shapes, None, preparation))], {})
 

@@ -32,6 +32,7 @@ from vtaops.quantization.activations import functions, norms
 from vtaops.quantization.pairs import join_residuals
 from vtaops.quantization.rewriting import let_read
 from vtaops.quantization.scales import (
+    LARGEST_BIAS,
     MOVES,
     PRODUCTS,
     SATURATING,
@@ -270,22 +271,22 @@ class _Insertion:
             name = inputs[index]
             if name in self.weights:
                 scale = self.weights[name]
-                node.input[index] = self._constant(name, constants[name], scale, np.int8)
+                node.input[index] = self._constant(name, constants[name], scale)
         if node.op_type in PRODUCTS and len(inputs) > _BIAS and inputs[_BIAS] in constants:
             data, weight, bias = inputs
             if data in self.grids and weight in self.weights:
                 steps = self.grids[data].scale * self.weights[weight].scale
-                scale = WeightScale(steps, 0 if np.ndim(steps) else None)
+                scale = WeightScale(steps, 0 if np.ndim(steps) else None, LARGEST_BIAS)
                 own = f"{node.output[0]}:bias"  # products that share one have sums of their own
-                node.input[_BIAS] = self._constant(own, constants[bias], scale, np.int32)
+                node.input[_BIAS] = self._constant(own, constants[bias], scale)
 
-    def _constant(self, name: str, value: Array, scale: WeightScale, kind: type) -> str:
+    def _constant(self, name: str, value: Array, scale: WeightScale) -> str:
         """Return a dequantised constant; each is stored once."""
         if name in self.images:
             return self.images[name]
-        stored = f"{name}{self.mark}quantized"
-        self._store(stored, scale.integers(value, kind))
-        zeros: Array = np.zeros(np.shape(scale.scale), kind)
+        stored, integers = f"{name}{self.mark}quantized", scale.integers(value)
+        self._store(stored, integers)
+        zeros: Array = np.zeros(np.shape(scale.scale), integers.dtype)
         parameters = self._parameters(stored, np.asarray(scale.scale, np.float32), zeros)
         self.images[name] = f"{name}{self.mark}rounded"
         self._add("DequantizeLinear", [stored, *parameters], self.images[name], axis=scale.axis)

@@ -71,8 +71,7 @@ class Ranges:
     def see(self, name: str, value: Array) -> None:
         """Extend the range of a tensor to a value."""
         low, high = self._ends.get(name, (0.0, 0.0))
-        if value.size:
-            low, high = np.minimum(low, value.min()), np.maximum(high, value.max())
+        low, high = np.minimum(low, value.min(initial=0)), np.maximum(high, value.max(initial=0))
         self._ends[name] = float(low), float(high)
 
     def ranges(self) -> dict[str, Range]:
@@ -86,11 +85,7 @@ class Ranges:
         for name, ends in self._ends.items():
             if np.isnan(ends).any():
                 raise ModelError(f"tensor {name!r} takes values that are no numbers in calibration")
-        return {
-            name: (min(low, 0.0), max(high, 0.0))
-            for name, (low, high) in self._ends.items()
-            if max(-low, high) < BOUNDLESS
-        }
+        return {n: ends for n, ends in self._ends.items() if np.abs(ends).max() < BOUNDLESS}
 
 
 class SquaredErrors:
@@ -98,7 +93,7 @@ class SquaredErrors:
 
     def __init__(self, names: Collection[str]) -> None:
         self.names = names
-        self._histograms = {name: Histogram() for name in names}
+        self._histograms: dict[str, Histogram] = defaultdict(Histogram)
 
     def see(self, name: str, value: Array) -> None:
         """Add about `MEASURED` values of a tensor."""
@@ -131,16 +126,12 @@ class Histogram:
         largest = np.abs(values).max(initial=0.0)
         if not 0 < largest < BOUNDLESS:
             return
-        self._widen(math.ceil(math.log2(largest / 255)) - 3)
+        exponent = max(self._exponent, math.ceil(math.log2(largest / 255)) - 3)
+        joined, sums = self._index >> min(exponent - self._exponent, 62), self._sums
+        self._exponent, self._sums = exponent, np.zeros_like(sums)
+        self._count(joined, sums)
         index = np.floor(np.ldexp(values, -self._exponent)).astype(np.int64)
         self._count(index, np.stack([np.ones_like(values), values, values**2]))
-
-    def _widen(self, exponent: int) -> None:
-        if exponent > self._exponent:
-            joined = self._index >> min(exponent - self._exponent, 62)
-            sums, self._sums = self._sums, np.zeros_like(self._sums)
-            self._exponent = exponent
-            self._count(joined, sums)
 
     def _count(self, index: Array, sums: Array) -> None:
         place = index + self.BINS // 2

@@ -157,30 +157,26 @@ def _quotient(graph: Rewriting, node: NodeProto) -> Nodes | None:
 def _gemm(graph: Rewriting, node: NodeProto) -> Nodes | None:
     """Return a product whose factors are 1 and whose bias is a vector or an addition."""
     attrs, (result,) = attributes(node), node.output
-    data, weight, term = [*node.input, ""][:3]
-    alpha, beta = attrs.pop("alpha", 1.0), attrs.pop("beta", 1.0) if term else 1.0
-    for name, factor in ((weight, alpha), (term, beta)):
-        if factor != 1 and name not in graph.constants:
-            return None
-    weight = _scaled(graph, weight, alpha, f"{result}:weight")
-    term = _scaled(graph, term, beta, f"{result}:bias")
-    row = _row(graph.constants, weight, term, bool(attrs.get("transB", 0)))
+    data, *others = filter(None, node.input)
+    inputs = dict(zip(("weight", "bias"), others, strict=False))
+    scales = {"weight": attrs.pop("alpha", 1.0), "bias": attrs.pop("beta", 1.0)}
+    scaled = [part for part in inputs if scales[part] != 1]
+    if not {inputs[part] for part in scaled} <= graph.constants.keys():
+        return None
+    for part in scaled:
+        value = graph.constants[inputs[part]] * np.float32(scales[part])
+        inputs[part] = graph.store(f"{result}:{part}", value)
+    row = _row(graph.constants, *inputs.values(), transposed=bool(attrs.get("transB", 0)))
     if row is not None:
-        term = graph.store(f"{result}:bias", row)
-    if not term or row is not None:
-        kept = [name for name in (data, weight, term) if name]
-        return [make_node("Gemm", kept, [result], name=node.name, **attrs)]
+        inputs["bias"] = graph.store(f"{result}:bias", row)
+    if "bias" not in inputs or row is not None:
+        return [make_node("Gemm", [data, *inputs.values()], [result], name=node.name, **attrs)]
     alone = f"{result}:scaled"
-    product = make_node("Gemm", [data, weight], [alone], name=node.name, **attrs)
-    return [product, make_node("Add", [alone, term], [result])]
+    product = make_node("Gemm", [data, inputs["weight"]], [alone], name=node.name, **attrs)
+    return [product, make_node("Add", [alone, inputs["bias"]], [result])]
 
 
-def _scaled(graph: Rewriting, name: str, factor: float, new: str) -> str:
-    """Return the name of a constant times a factor."""
-    return name if factor == 1 else graph.store(new, graph.constants[name] * np.float32(factor))
-
-
-def _row(constants: Arrays, weight: str, term: str, transposed: bool) -> Array | None:
+def _row(constants: Arrays, weight: str, term: str = "", *, transposed: bool) -> Array | None:
     """Return the term of a product as a vector; None if it is none, differs by row, or is wrong."""
     value = constants.get(term)
     if value is None or weight not in constants or (value.ndim > 1 and len(value) > 1):
@@ -278,7 +274,7 @@ def _activate_parts(graph: Rewriting, concat: NodeProto) -> Nodes | None:
 
 
 def _name_nodes(model: ModelProto) -> None:
-    """Name all nodes, because ONNX Runtime's quantiser identifies them by name."""
+    """Give each node a name of its own."""
     seen = set()
     for index, node in enumerate(model.graph.node):
         if not node.name or node.name in seen:

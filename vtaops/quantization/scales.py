@@ -47,8 +47,8 @@ PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 MOST_WEIGHTS = 1 << 20
 """Number of weights of a constant that are sampled to choose a power of two."""
 
-LARGEST = 127
-"""Weights are symmetric int8."""
+LARGEST, LARGEST_BIAS = 127, (1 << 31) - 1
+"""Weights are symmetric int8, biases int32."""
 
 SMALLEST = 1e-30
 """Scales below it are those of zeros; ordinary numbers take their place."""
@@ -182,11 +182,11 @@ class WeightScale:
         axes = () if self.axis is None else tuple({*range(rank)} - {self.axis})
         return np.asarray(np.expand_dims(np.float32(self.scale).astype(np.float64), axes))
 
-    def integers(self, value: Array, kind: type = np.int8) -> Array:
-        """Return the nearest integers for a constant."""
-        most = self.largest if kind is np.int8 else np.iinfo(kind).max
+    def integers(self, value: Array) -> Array:
+        """Return the nearest integers for a constant, in the type that holds the largest."""
         steps = np.rint(value / self.steps(value.ndim))
-        return np.asarray(np.clip(steps, -most - 1, most)).astype(kind)
+        kind = np.min_scalar_type(-self.largest)
+        return np.asarray(np.clip(steps, -self.largest - 1, self.largest)).astype(kind)
 
     def rounded(self, value: Array) -> Array:
         """Return the real numbers that stand for a constant, as float64."""
@@ -205,10 +205,8 @@ def weight_scales(
     """
     constants, scales = initializers(model), {}
     for name, nodes in constants_on_grids(model).items():
-        weight, axes = (
-            constants[name],
-            {_channel_axis(n, name, constants[name].ndim) for n in nodes},
-        )
+        weight = constants[name]
+        axes = {_channel_axis(node, name, weight.ndim) for node in nodes}
         axis = axes.pop() if free and len(axes) == 1 else None
         bounds = [_least(node, grids, constants) for node in nodes]
         least = reduce(np.maximum, bounds if axis is not None else [*map(np.max, bounds)])
@@ -286,8 +284,8 @@ def no_finer_than_totals(
             scale = result[node.output[0]].scale
             for group in (members[groups.get(name, "")] for name in node.input):
                 if _are_added(group, node, tensors):
-                    coarse = {name: max(scale, result[name].scale) for name in group}
-                    result |= {name: replace(result[name], scale=s) for name, s in coarse.items()}
+                    for name in group:
+                        result[name] = replace(result[name], scale=max(scale, result[name].scale))
     return result
 
 

@@ -115,28 +115,14 @@ def from_torch(source: Any, calibration: Calibration, shapes: Shapes | None) -> 
 
 
 def _module(program: Any, examples: Any) -> Any:
-    """Return a program as a module that PyTorch's exporter may set to evaluation mode.
-
-    Its batch is that of the examples, if there are any.
-    """
+    """Return a program as a module, whose batch is that of the examples, if there are any."""
     import torch
 
-    run = program.module(check_guards=False)
+    module = program.module(check_guards=False)
     if examples is not None:
-        run = torch.export.export(run, examples).module(check_guards=False)
-
-    class Program(torch.nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.run = run
-
-        def forward(self, *args: Any) -> Any:
-            return self.run(*args)
-
-        def train(self, mode: bool = True) -> Any:
-            return self  # programs reject it, even for evaluation mode
-
-    return Program()
+        module = torch.export.export(module, examples).module(check_guards=False)
+    module.train = module.eval = lambda *_: module  # as PyTorch's exporter calls them
+    return module
 
 
 def _parameters(module: Any) -> list[str]:
