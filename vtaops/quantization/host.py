@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 
 from vtaops.base.errors import VTAError
 from vtaops.graph import Graph, Node, Tensor
@@ -39,24 +38,12 @@ _COMPUTES = (
 
 _Names = defaultdict[str, set[str]]
 
-
-@dataclass(frozen=True)
-class Floats:
-    """What of a network stays float.
-
-    Attributes
-    ----------
-    tensors
-        Tensors that only such nodes write and read.
-    results
-        Results of nodes that compute on floats, though they could on integers.
-    """
-
-    tensors: Collection[str] = frozenset()
-    results: Collection[str] = frozenset()
+_Floats = tuple[set[str], set[str]]
+"""What stays float: tensors that only nodes on floats write and read, and the results of nodes that
+compute on floats, though they could on integers."""
 
 
-def float_parts(model: ModelProto, target: Target) -> Floats:
+def float_parts(model: ModelProto, target: Target) -> _Floats:
     """Return what of a network stays float, given its file with pairs everywhere.
 
     Nothing, if the file cannot be imported: `compile_model` will say why.
@@ -65,8 +52,8 @@ def float_parts(model: ModelProto, target: Target) -> Floats:
         legal = legalize(as_graph(model), target)
         on_vta = {row.name for row in plan(legal, target).rows if row.where == "vta"}
     except VTAError:
-        return Floats()
-    return _Search(legal.graph, on_vta).run() if on_vta else Floats()
+        return set(), set()
+    return _Search(legal.graph, on_vta).run() if on_vta else (set(), set())
 
 
 class _Search:
@@ -92,7 +79,7 @@ class _Search:
                 users[self.groups[tensor.name]].add(node.name)
         return groups, users
 
-    def run(self) -> Floats:
+    def run(self) -> _Floats:
         """Let nodes join until none is left, and return what is float."""
         functions = self._chosen(_is_host_function)
         exact = self._chosen(lambda node: isinstance(node.op, ops.FloatOperator))
@@ -101,7 +88,7 @@ class _Search:
         floats, used = functions | exact | joined, {*self.readers, *self.writers}
         tensors = {n for n, g in self.groups.items() if g in used and self._users([g]) <= floats}
         results = {tensor.name for name in joined for tensor in self.nodes[name].outputs}
-        return Floats(frozenset(tensors), frozenset(results))
+        return tensors, results
 
     def _chosen(self, kind: Callable[[Node], bool]) -> set[str]:
         return {name for name, node in self.nodes.items() if kind(node)}

@@ -210,12 +210,10 @@ class _Insertion:
         return bound is not None and grid is not None and 0 < bound.max(initial=0) < grid.scale / 2
 
     def _is_near(self, name: str) -> bool:
-        """Return whether a node that computes on integers reads or writes a tensor."""
-        readers, writer = self.tensors.readers.get(name, []), self.tensors.writers.get(name)
-        if writer is not None and writer.op_type in _ROWS:
-            return any(node.name in self.integers or node.op_type in _ROWS for node in readers)
-        near = filter(None, [*readers, writer])
-        return any(node.name in self.integers for node in near)
+        """Return whether integers are written to a tensor, or a node reads the integers of it."""
+        writer, readers = self.tensors.writers.get(name), self.tensors.readers.get(name, [])
+        written = writer is not None and writer.name in self.integers
+        return written or any(self._reads_image(node, name) for node in readers)
 
     def run(self) -> None:
         """Replace the nodes of the model."""

@@ -15,6 +15,7 @@ import numpy as np
 from vtaops.base.errors import ModelError
 from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
+from vtaops.base.window import Window
 from vtaops.graph.grid import Grid, Range
 from vtaops.graph.onnx_files import ModelProto, NodeProto, attributes, producers
 from vtaops.graph.probe import Probe
@@ -212,17 +213,16 @@ def _inputs(node: NodeProto, weight: Array, value: Array, most: int) -> Array:
     value = value.astype(np.float64)
     if node.op_type == "Gemm":
         return value[None, :most]
-    attrs = attributes(node)
-    groups, (rows, columns) = attrs.get("group", 1), weight.shape[2:]
-    top, left, bottom, right = attrs.get("pads", (0, 0, 0, 0))
+    attrs, unit = attributes(node), (1, 1)
+    strides, dilation = (tuple(attrs.get(name, unit)) for name in ("strides", "dilations"))
+    window = Window(weight.shape[2:], strides, tuple(attrs.get("pads", 2 * (0, 0))), dilation)
+    size = window.out_size(*value.shape[2:])
+    step = max(1, round(math.sqrt(math.prod(size) / most)))
+    top, left, bottom, right = window.padding
     padded = np.pad(value, ((0, 0), (0, 0), (top, bottom), (left, right)))
-    (down, across), (far, wide) = attrs.get("strides", (1, 1)), attrs.get("dilations", (1, 1))
-    size = (rows - 1) * far + 1, (columns - 1) * wide + 1
-    windows = np.lib.stride_tricks.sliding_window_view(padded, size, axis=(2, 3))
-    windows = windows[:, :, ::down, ::across, ::far, ::wide]
-    step = max(1, round(math.sqrt(windows.shape[2] * windows.shape[3] / most)))
-    windows = windows[:, :, ::step, ::step]
-    batch, channels, height, width = windows.shape[:4]
-    cut = windows.reshape(batch, groups, channels // groups, height, width, rows, columns)
-    taps: Array = cut.transpose(1, 0, 3, 4, 2, 5, 6).reshape(groups, batch * height * width, -1)
+    seen = [padded[pixels][..., ::step, ::step] for *_, pixels in window.taps(*size)]
+    batch, channels, height, width = seen[0].shape
+    groups = attrs.get("group", 1)
+    cut = np.stack(seen, axis=-1).reshape(batch, groups, channels // groups, -1, len(seen))
+    taps: Array = cut.transpose(1, 0, 3, 2, 4).reshape(groups, batch * height * width, -1)
     return taps

@@ -74,14 +74,11 @@ def _is_rounded(node: NodeProto, tensors: Connections) -> bool:
 
 def _fits(convolution: NodeProto, residual: str, tensors: Connections) -> bool:
     """Return whether hardware supports the residual's scale over that of the sums as a factor."""
-    scales = []
-    for name in (residual, *convolution.input[:2]):
-        node = tensors.writers.get(name)
-        if node is None or node.op_type != "DequantizeLinear":
-            return False
-        scales.append(tensors.constants[node.input[1]].astype(np.float64))
-    if not tensors.constants.keys().isdisjoint((residual, tensors.writers[residual].input[0])):
+    pairs = [tensors.writers.get(name) for name in (residual, *convolution.input[:2])]
+    found = [pair for pair in pairs if pair is not None and pair.op_type == "DequantizeLinear"]
+    if len(found) < len(pairs) or found[0].input[0] in tensors.constants:
         return False
-    factor = scales[0] / (scales[1] * scales[2])
+    added, data, weight = (tensors.constants[p.input[1]].astype(np.float64) for p in found)
+    factor = added / (data * weight)
     whole = np.rint(factor) == factor
     return bool(((whole | (factor >= LEAST)) & (factor >= 1) & (factor <= GREATEST)).all())

@@ -355,11 +355,11 @@ class _Quantizer:
             grids = power_of_two_grids(model, errors, ranges, groups, zero_points=zero_points)
         excluded = left.union(observed.rows.lost(grids))
         weights = integer_weights(model, grids, excluded, free=self.free, bits=self.bits)
-        floats = float_parts(insert_pairs(model, grids, weights, excluded), self.target)
-        results = excluded.union(floats.results)
+        floats, joined = float_parts(insert_pairs(model, grids, weights, excluded), self.target)
+        results = excluded.union(joined)
         if not self.free:
             grids = no_finer_than_totals(model, grids, groups, results)
-        kept = {n: grid for n, grid in grids.items() if n not in floats.tensors}
+        kept = {n: grid for n, grid in grids.items() if n not in floats}
         weights = integer_weights(model, kept, results, free=self.free, bits=self.bits)
         return kept, weights, results
 

@@ -132,17 +132,16 @@ def _sum(_: Rewriting, node: NodeProto) -> Nodes:
 
 def _bound(graph: Rewriting, node: NodeProto) -> Nodes | None:
     """Return an extremum of a tensor and a number as a Clip."""
-    constants = graph.constants
-    bounds = [name for name in node.input if name in constants and constants[name].size == 1]
-    data = [*({*node.input} - {*bounds})]
-    value = constants[bounds[0]] if len(bounds) == len(data) == 1 else None
-    if value is None or value.dtype != np.float32:
+    names, constants = {*node.input}, graph.constants
+    numbers = {name for name in names & constants.keys() if constants[name].size == 1}
+    if len(names) != 2 or len(numbers) != 1:
         return None
-    if value.ndim > len(graph.shapes.get(data[0], ())):
+    (data,), value = names - numbers, constants[numbers.pop()]
+    if value.dtype != np.float32 or value.ndim > len(graph.shapes.get(data, ())):
         return None
     bound = graph.store(f"{node.output[0]}:bound", value.reshape(()))
     ends = [bound] if node.op_type == "Max" else ["", bound]
-    return [make_node("Clip", [data[0], *ends], node.output, name=node.name)]
+    return [make_node("Clip", [data, *ends], node.output, name=node.name)]
 
 
 def _quotient(graph: Rewriting, node: NodeProto) -> Nodes | None:

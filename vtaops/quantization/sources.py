@@ -9,7 +9,8 @@ from __future__ import annotations
 import inspect
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,6 @@ from vtaops.graph.onnx_files import (
     tensors,
 )
 from vtaops.quantization.samples import Calibration, first_arrays
-from vtaops.quantization.torch_operators import exported_too
 
 Shapes = Mapping[str, Sequence[int]]
 
@@ -108,7 +108,7 @@ def from_torch(source: Any, calibration: Calibration, shapes: Shapes | None) -> 
     text = "PyTorch cannot write this module as an ONNX model"
     with warnings.catch_warnings(), raising(UnsupportedError, text, Exception, describe=first_line):
         warnings.simplefilter("ignore")
-        with exported_too():
+        with _exporting_norms():
             torch.onnx.export(module, examples, content, input_names=names, dynamo=False)
     model: ModelProto = require("onnx").load_model_from_string(content.getvalue())
     return model
@@ -152,6 +152,42 @@ def _dynamic(program: Any, names: list[str]) -> list[bool]:
     values = {node.name: node.meta["val"] for node in program.graph.nodes if node.name in names}
     shapes = (values[name].shape for name in names)
     return [bool(shape) and not isinstance(shape[0], int) for shape in shapes]
+
+
+_OPSET = 18
+"""From this one on, the axes of ReduceMean are an input."""
+
+
+@contextmanager
+def _exporting_norms() -> Iterator[None]:
+    """Let ``torch.onnx.export`` write RMS norms within a block."""
+    import torch
+    from torch.onnx.symbolic_helper import parse_args
+
+    written = parse_args("v", "is", "v", "f")(_rms_norm)
+    torch.onnx.register_custom_op_symbolic("aten::rms_norm", written, _OPSET)
+    try:
+        yield
+    finally:
+        torch.onnx.unregister_custom_op_symbolic("aten::rms_norm", _OPSET)
+
+
+def _constant(graph: Any, value: Any) -> Any:
+    import torch
+
+    return graph.op("Constant", value_t=torch.tensor(value))
+
+
+def _rms_norm(graph: Any, x: Any, shape: Sequence[int], weight: Any, epsilon: float | None) -> Any:
+    """Write ``x / sqrt(mean(x * x) + epsilon) * weight`` over the last axes."""
+    if epsilon is None:
+        epsilon = float(np.finfo(np.float32).eps)
+    axes = _constant(graph, [*range(-len(shape), 0)])
+    square = graph.op("Mul", x, x)
+    mean = graph.op("ReduceMean", square, axes, keepdims_i=1)
+    root = graph.op("Sqrt", graph.op("Add", mean, _constant(graph, epsilon)))
+    normalized = graph.op("Div", x, root)
+    return normalized if weight.node().mustBeNone() else graph.op("Mul", normalized, weight)
 
 
 _ON_INTEGERS = re.compile("QLinear|Integer|QuantizeLinear|^QGemm")
