@@ -86,7 +86,7 @@ def costs(
     count
         How many tensors to return at most.
     """
-    switches = Switches(model, quantized, spread(samples, JUDGES))
+    switches = Switches(model, quantized, samples)
     rounded = _mean(switches.sqnrs(()))
     gains = {
         name: _mean(switches.sqnrs([name])) - rounded
@@ -110,7 +110,7 @@ def _mean(decibels: Sequence[float]) -> float:
 
 
 class Switches:
-    """A file whose tensors may pass in float, and what its outputs keep on some samples.
+    """A file whose tensors may pass in float, and what its outputs keep on a few samples.
 
     Attributes
     ----------
@@ -122,7 +122,8 @@ class Switches:
         ends = [value.name for value in model.graph.output]
         self.images = {n: i for n, i in images(model, quantized).items() if n not in ends}
         self._probe = Probe(switched(model, quantized, self.images), ends)
-        self._samples, self._exact = samples, outputs(model, samples, exact=False)
+        self._samples = spread(samples, JUDGES)
+        self._exact = outputs(model, self._samples, exact=False)
 
     def sqnrs(self, passing: Collection[str]) -> list[float]:
         """Return the dB of each output with some tensors in float."""

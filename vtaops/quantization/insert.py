@@ -140,14 +140,6 @@ def given_floats(model: ModelProto, names: Iterable[str]) -> frozenset[str]:
     return frozenset(floats)
 
 
-def _mark(names: Collection[str]) -> str:
-    """Return colons that no name has."""
-    mark = "::"
-    while any(mark in name for name in names):
-        mark += ":"
-    return mark
-
-
 class _Insertion:
     """The pairs of a model: those of constants in front, those of other tensors behind them.
 
@@ -180,18 +172,17 @@ class _Insertion:
         self.inside = {name for function in curves for name in function.nodes}
         integers = (node.name for node in model.graph.node if self._is_integer(node, floats))
         self.integers = {*integers} - self.inside
-        self.shown = {*filter(self._is_near, grids)} - self._bounded()
+        writers, ends = self.tensors.writers, saturated(model).items()
+        bounded = {n for n, e in ends if n in writers and writers[e].name in self.integers}
+        self.shown = {*filter(self._is_near, grids)} - bounded
         whole = (f.nodes for f in curves if {f.root, f.end} <= self.shown and f.end not in floats)
         self.integers.update(*whole)
         self.nodes: list[NodeProto] = []
         self.images: dict[str, str] = {}
-        names = {*self.tensors.readers, *self.tensors.writers, *(n.name for n in model.graph.node)}
-        self.mark = _mark(names)
-
-    def _bounded(self) -> set[str]:
-        """Return what nodes write for a Relu or Clip on integers alone."""
-        writers, ends = self.tensors.writers, saturated(self.model)
-        return {n for n, e in ends.items() if n in writers and writers[e].name in self.integers}
+        names = {*self.tensors.readers, *writers, *(node.name for node in model.graph.node)}
+        self.mark = "::"
+        while any(self.mark in name for name in names):
+            self.mark += ":"
 
     def _is_integer(self, node: NodeProto, floats: Collection[str]) -> bool:
         """Return whether a node computes on integers: it can, and all its tensors have grids."""

@@ -4,33 +4,26 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from vtaops.base.errors import AccuracyWarning, ModelError, PlacementWarning
 from vtaops.base.names import checked_call
-from vtaops.frontends.composites import is_composite
-from vtaops.graph.branches import fix_inputs
 from vtaops.graph.grid import Grid
 from vtaops.graph.onnx_files import (
     ModelProto,
-    checked,
     float_tensors,
     initializers,
     input_dtypes,
-    input_shapes,
-    opened,
     require,
 )
 from vtaops.network.compile import target_of
 from vtaops.network.target import Target
-from vtaops.quantization import sources
 from vtaops.quantization.activations import norms
 from vtaops.quantization.costs import Cost, costs
 from vtaops.quantization.departures import Departure, changed_outputs, departures
@@ -52,7 +45,7 @@ from vtaops.quantization.quality import GOOD_DB, Quality, compare
 from vtaops.quantization.reach import reached
 from vtaops.quantization.relief import Relief, relieved, worst_output
 from vtaops.quantization.rounding import correct_biases, correctable, learn_rounding, learnable
-from vtaops.quantization.samples import Calibration, Sample, first_shapes, load_samples
+from vtaops.quantization.samples import Calibration, Sample
 from vtaops.quantization.scales import (
     WeightScale,
     covering_grid,
@@ -60,6 +53,7 @@ from vtaops.quantization.scales import (
     power_of_two_grids,
     shared_ranges,
 )
+from vtaops.quantization.sources import load
 
 Scales = Literal["pow2", "free"]
 
@@ -244,7 +238,7 @@ def run_quantization(
     `options` are the fields of `Recipe` that are given; one that is None, or missing, is chosen.
     """
     target, free = _target(config, scales, weight_bits)
-    floats, samples = _load(model, calibration, shapes, preparation, fixed or {})
+    floats, samples = load(model, calibration, shapes, preparation, fixed or {})
     prepared = prepare(floats)
     kept = judges = samples
     if config is not None:
@@ -414,39 +408,3 @@ class _Observed:
         shown = ranges, self.errors, self.channels, self.moments, self.rows
         observe(model, samples, shown, "calibrate image")
         self.ranges = reached(model, ranges.ranges())
-
-
-def _load(
-    model: str | Path | ModelProto,
-    calibration: Calibration,
-    shapes: Mapping[str, Sequence[int]] | None,
-    preparation: Preparation | None,
-    fixed: Mapping[str, Any],
-) -> tuple[ModelProto, list[Sample]]:
-    """Read model and samples; the data determine the model's dynamic dimensions."""
-    if isinstance(calibration, Iterator):
-        calibration = list(calibration)
-    files = isinstance(model, str | Path | require("onnx").ModelProto)
-    if shapes is None and files:
-        shapes = first_shapes(calibration, sources.inputs_as_written(model))
-    if sources.is_relax(model):
-        model, shapes = sources.from_relax(model, shapes), {}
-    elif sources.is_torch(model):
-        model, shapes = sources.from_torch(model, calibration, shapes), {}
-    elif not files:
-        raise ModelError(
-            f"{type(model).__name__} is not a model; give a path, an ONNX model, a torch module or "
-            "program, or a Relax module"
-        )
-    source = opened(model, shapes)
-    fix_inputs(source, fixed)
-    sources.to_single(source)
-    sources.dequantize_weights(source)
-    composed = any(map(is_composite, source.graph.node))
-    source = sources.from_relax(source, None) if composed else checked(source)
-    if not source.graph.output:
-        raise ModelError("the model has no output; what nobody reads needs no integers")
-    types = input_dtypes(source)
-    return source, load_samples(
-        calibration, input_shapes(source), types, preparation, left_out=fixed
-    )

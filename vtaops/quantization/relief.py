@@ -43,9 +43,6 @@ if TYPE_CHECKING:
 JUDGES = 16
 """Most samples that judge: with two, the dB of an output are 2 to 5 off, with 16 about one."""
 
-SEARCHED = 2
-"""Most samples on which products are compared, before those that were found are judged."""
-
 MOST_TRIED = 8
 """Most products that are tried together with others: those that cost most alone."""
 
@@ -139,7 +136,7 @@ class _Search:
 
     def __init__(self, done: Quantization) -> None:
         self._model = done.prepared
-        self._switches = Switches(self._model, done.model, spread(done.samples, SEARCHED))
+        self._switches = Switches(self._model, done.model, done.samples)
         self._groups = _tensors_of_products(self._model, self._switches.images)
 
     def products(self, nodes: Collection[str]) -> list[str]:

@@ -18,22 +18,67 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.errors import ModelError, UnsupportedError, raising
+from vtaops.frontends.composites import is_composite
+from vtaops.graph.branches import fix_inputs
 from vtaops.graph.onnx_files import (
     ModelProto,
     checked,
     dequantized,
     first_line,
     initializers,
+    input_dtypes,
     input_shapes,
+    opened,
     read,
     refill,
     replace_initializer,
     require,
     tensors,
 )
-from vtaops.quantization.samples import Calibration, first_arrays
+from vtaops.quantization.pictures import Preparation
+from vtaops.quantization.samples import (
+    Calibration,
+    Sample,
+    first_arrays,
+    first_shapes,
+    load_samples,
+)
 
 Shapes = Mapping[str, Sequence[int]]
+
+
+def load(
+    source: Any,
+    calibration: Calibration,
+    shapes: Shapes | None,
+    preparation: Preparation | None,
+    fixed: Mapping[str, Any],
+) -> tuple[ModelProto, list[Sample]]:
+    """Read a float model and samples; the data determine the model's dynamic dimensions."""
+    if isinstance(calibration, Iterator):
+        calibration = list(calibration)
+    files = isinstance(source, str | Path | require("onnx").ModelProto)
+    if shapes is None and files:
+        shapes = first_shapes(calibration, inputs_as_written(source))
+    if is_relax(source):
+        source, shapes = from_relax(source, shapes), {}
+    elif is_torch(source):
+        source, shapes = from_torch(source, calibration, shapes), {}
+    elif not files:
+        raise ModelError(
+            f"{type(source).__name__} is not a model; give a path, an ONNX model, a torch module "
+            "or program, or a Relax module"
+        )
+    model = opened(source, shapes)
+    fix_inputs(model, fixed)
+    to_single(model)
+    dequantize_weights(model)
+    composed = any(map(is_composite, model.graph.node))
+    model = from_relax(model, None) if composed else checked(model)
+    if not model.graph.output:
+        raise ModelError("the model has no output; what nobody reads needs no integers")
+    types = input_dtypes(model)
+    return model, load_samples(calibration, input_shapes(model), types, preparation, left_out=fixed)
 
 
 def is_torch(source: Any) -> bool:
