@@ -7,6 +7,7 @@ may vanish, that of a score may not.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Collection, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -93,11 +94,12 @@ def costs(
         for name in tracked("try a tensor in float", [*switches.images])
     }
     tensors, written, stored = Connections(model), producers(quantized), initializers(quantized)
-    worst = sorted(gains, key=lambda name: -gains[name])[:count]
+    most = heapq.nlargest(count, gains, key=gains.__getitem__)
+    worst = [name for name in most if gains[name] > LEAST_GAIN]
     known = {**tensors.constants, **samples[0]}
     known |= Probe(model, [n for n in worst if n not in known], exact=False).run(samples[0])
     kinds, result = operators_of(model), []
-    for name in (name for name in worst if gains[name] > LEAST_GAIN):
+    for name in worst:
         value, pair = known[name], written[switches.images[name]]
         steps = float(np.abs(value).max(initial=0.0)) / float(stored[pair.input[1]].min())
         advice = _advice(name, value, steps, tensors)

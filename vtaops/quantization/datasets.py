@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -80,7 +80,7 @@ def load_dataset(
         return _boxes(path, shapes, preparation)
     if folders := sorted(filter(Path.is_dir, path.glob("*"))):
         return _by_class(folders, shapes, preparation)
-    return Dataset([*_unlabelled(load_samples(path, shapes, None, preparation))], {})
+    return Dataset(_unlabelled(load_samples(path, shapes, None, preparation)), {})
 
 
 def _by_class(folders: Sequence[Path], shapes: Shapes, preparation: Preparation | None) -> Dataset:
@@ -102,9 +102,8 @@ def _pictured(file: Path, shapes: Shapes, preparation: Preparation | None, label
     return Case(f"{file.parent.name}/{file.name}", read, label, file)
 
 
-def _unlabelled(samples: Sequence[Sample]) -> Iterator[Case]:
-    for number, sample in enumerate(samples):
-        yield Case(f"sample {number}", partial(dict, sample))
+def _unlabelled(samples: Sequence[Sample]) -> list[Case]:
+    return [Case(f"sample {n}", partial(dict, sample)) for n, sample in enumerate(samples)]
 
 
 def _arrays(path: Path, shapes: Shapes) -> Dataset:
@@ -112,7 +111,7 @@ def _arrays(path: Path, shapes: Shapes) -> Dataset:
     arrays = read_arrays(path)
     assert isinstance(arrays, dict)  # as the suffix says
     labels = arrays.pop(LABELS, None) if LABELS not in shapes else None
-    cases = [*_unlabelled(load_samples(arrays, shapes))]
+    cases = _unlabelled(load_samples(arrays, shapes))
     if labels is None:
         return Dataset(cases, {})
     if len(labels) != len(cases) or labels.dtype.kind not in "iuU":

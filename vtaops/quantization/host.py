@@ -104,23 +104,20 @@ class _Search:
         return set().union(*(self.readers[group] | self.writers[group] for group in groups))
 
     def _joins(self, name: str, loose: set[str], floats: set[str]) -> bool:
-        """Return whether a node joins those on floats, as things stand."""
+        """Return whether a node joins those on floats, as things stand.
+
+        On VTA, if host functions write what it reads, of a product of two a factor, or if they
+        alone read what it writes.
+        """
+        reads, writes, op = self.reads[name], self.writes[name], self.nodes[name].op
         if name not in self.on_vta:
-            return not floats.isdisjoint(self._users(self.reads[name] | self.writes[name]))
-        return self._reads_floats(name, loose) or self._is_read_by_floats(name, loose)
-
-    def _reads_floats(self, name: str, loose: set[str]) -> bool:
-        """Return whether host functions write what a node reads; of a product of two, a factor."""
-        op, writers = self.nodes[name].op, [self.writers[group] for group in self.reads[name]]
-        made = [bool(names) and names <= loose for names in writers]
+            return not floats.isdisjoint(self._users(reads | writes))
+        made = [bool(self.writers[group]) and self.writers[group] <= loose for group in reads]
+        read = [bool(self.readers[group]) and self.readers[group] <= loose for group in writes]
+        factor = isinstance(op, ops.Multiply) and any(made)
         is_table = isinstance(op, ops.LookupTable)  # which VTA applies on the way
-        return (all(made) and not is_table) or (isinstance(op, ops.Multiply) and any(made))
-
-    def _is_read_by_floats(self, name: str, loose: set[str]) -> bool:
-        """Return whether only host functions read what a node writes."""
-        readers = [self.readers[group] for group in self.writes[name]]
-        alone = all(names and names <= loose for names in readers)
-        return alone and self.outputs.isdisjoint(self.writes[name])
+        inner = all(read) and self.outputs.isdisjoint(writes)
+        return factor or inner or (all(made) and not is_table)
 
 
 def _is_host_function(node: Node) -> bool:

@@ -208,11 +208,13 @@ class _Insertion:
 
     def run(self) -> None:
         """Replace the nodes of the model."""
-        nodes = list(self.model.graph.node)
         for value in self.model.graph.input:
             self._add_pair(value.name)
-        for node in nodes:
-            self._read_images(node)
+        for node in self.model.graph.node:
+            if node.name in self.integers - self.inside:
+                self._read_constants(node)
+            read = self.shown.intersection(read_by(node))
+            let_read(node, {n: self.images[n] for n in read if self._reads_image(node, n)})
             self.nodes.append(node)
             for name in node.output:
                 self._add_pair(name)
@@ -221,13 +223,6 @@ class _Insertion:
         kept = [tensor for tensor in self.model.graph.initializer if tensor.name in read]
         refill(self.model.graph.initializer, kept)
         del self.model.graph.value_info[:]
-
-    def _read_images(self, node: NodeProto) -> None:
-        """Let a node read the dequantised tensors of what it read."""
-        if node.name in self.integers - self.inside:
-            self._read_constants(node)
-        read = self.shown.intersection(read_by(node))
-        let_read(node, {n: self.images[n] for n in read if self._reads_image(node, n)})
 
     def _reads_image(self, node: NodeProto, name: str) -> bool:
         """Return whether a node reads the integers of a tensor: any, if nothing else is left."""

@@ -331,8 +331,8 @@ def _powers(found: Range, *, zero_points: bool) -> list[Grid]:
     scales = [covering, covering / 2, covering / 4]
     if not zero_points:
         return [*map(Grid, scales)]
-    zeros = (-128 if low == 0 else _zero_point(-(low + high) / 2 / scale) for scale in scales)
-    return [Grid(*both, symmetric=False) for both in zip(scales, zeros, strict=True)]
+    zeros = [-128 if low == 0 else -(low + high) / 2 / scale for scale in scales]
+    return [Grid(s, _zero_point(z), symmetric=False) for s, z in zip(scales, zeros, strict=True)]
 
 
 def _zero_point(value: float) -> int:

@@ -140,7 +140,9 @@ def from_torch(source: Any, calibration: Calibration, shapes: Shapes | None) -> 
 
     if isinstance(source, torch.export.ExportedProgram):
         names = list(source.graph_signature.user_inputs)
-        dynamic = _dynamic(source, names)
+        values = {node.name: node.meta["val"] for node in source.graph.nodes if node.name in names}
+        batches = [values[name].shape[:1] for name in names]
+        dynamic = [any(not isinstance(size, int) for size in batch) for batch in batches]
         inputs = zip(source.example_inputs[0], dynamic, strict=True)
         examples = tuple(each[:1] if open_ else each for each, open_ in inputs)
         module = _module(source, examples if any(dynamic) else None)
@@ -190,13 +192,6 @@ def _examples(
     if shapes is not None:
         return [np.zeros(tuple(shapes[name]), np.float32) for name in names]
     return [np.array(arrays[name][:1]) for name in names]
-
-
-def _dynamic(program: Any, names: list[str]) -> list[bool]:
-    """Return, for each input of a program, whether its batch is dynamic."""
-    values = {node.name: node.meta["val"] for node in program.graph.nodes if node.name in names}
-    shapes = (values[name].shape for name in names)
-    return [bool(shape) and not isinstance(shape[0], int) for shape in shapes]
 
 
 _OPSET = 18
@@ -267,20 +262,15 @@ def to_single(model: ModelProto) -> None:
 
     Results of float16 become more precise; those of float64 less, as int8 needs no more.
     """
-    types = require("onnx").TensorProto
+    types, helper = require("onnx").TensorProto, require("onnx").numpy_helper
     others = {types.FLOAT16, types.BFLOAT16, types.DOUBLE}
     for tensor in list(tensors(model)):
         if tensor.data_type in others:
-            _convert(tensor)
+            damaged = f"the constant {tensor.name!r} is damaged"
+            with raising(ModelError, damaged, ValueError, TypeError), np.errstate(over="ignore"):
+                value = helper.to_array(tensor).astype(np.float32)
+            tensor.CopyFrom(helper.from_array(value, tensor.name))
     _convert_graph(model.graph, others)
-
-
-def _convert(tensor: Any) -> None:
-    helper = require("onnx").numpy_helper
-    damaged = raising(ModelError, f"the constant {tensor.name!r} is damaged", ValueError, TypeError)
-    with damaged, np.errstate(over="ignore"):
-        value = helper.to_array(tensor).astype(np.float32)
-    tensor.CopyFrom(helper.from_array(value, tensor.name))
 
 
 def _convert_graph(graph: Any, others: set[int]) -> None:
