@@ -135,11 +135,8 @@ def _is_product(node: Node) -> bool:
 
 def _groups(graph: Graph) -> dict[str, str]:
     """Return a representative for the group of each tensor."""
-    ties, seen = DisjointSets[str](), {tensor.name for tensor in graph.inputs}
+    ties = DisjointSets[str]()
     for node in graph.nodes:
-        names = [tensor.name for tensor in (*node.inputs, *node.outputs)]
-        seen.update(names)
         if not isinstance(node.op, _COMPUTES):
-            for name in names[1:]:
-                ties.join(names[0], name)
-    return {name: ties.root(name) for name in seen}
+            ties.join(*(tensor.name for tensor in (*node.inputs, *node.outputs)))
+    return {name: ties.root(name) for name in graph.tensors}

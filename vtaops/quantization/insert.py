@@ -69,10 +69,7 @@ def integer_weights(
     are those of the weights of products.
     """
     nodes = _Insertion(model, grids, {}, floats)
-    on_integers = nodes.integers - nodes.inside
-    read = {name for node in model.graph.node if node.name in on_integers for name in node.input}
-    scales = weight_scales(model, grids, free=free, bits=bits)
-    return {name: scale for name, scale in scales.items() if name in read}
+    return weight_scales(model, grids, nodes.integers - nodes.inside, free=free, bits=bits)
 
 
 def insert_pairs(
@@ -251,11 +248,8 @@ class _Insertion:
     def _read_constants(self, node: NodeProto) -> None:
         """Let a node read its constants, and its bias, from grids."""
         constants, inputs = self.tensors.constants, list(node.input)
-        for index in constant_operands(node):
-            name = inputs[index]
-            if name in self.weights:
-                scale = self.weights[name]
-                node.input[index] = self._constant(name, constants[name], scale)
+        read = [name for name in constant_operands(node) if name in self.weights]
+        let_read(node, {n: self._constant(n, constants[n], self.weights[n]) for n in read})
         if node.op_type in PRODUCTS and len(inputs) > _BIAS and inputs[_BIAS] in constants:
             data, weight, bias = inputs
             if data in self.grids and weight in self.weights:

@@ -348,14 +348,14 @@ class _Quantizer:
             errors = observed.errors
             grids = power_of_two_grids(model, errors, ranges, groups, zero_points=zero_points)
         excluded = left.union(observed.rows.lost(grids))
-        weights = integer_weights(model, grids, excluded, free=self.free, bits=self.bits)
+        weigh = partial(integer_weights, model, free=self.free, bits=self.bits)
+        weights = weigh(grids, excluded)
         floats, joined = float_parts(insert_pairs(model, grids, weights, excluded), self.target)
         results = excluded.union(joined)
         if not self.free:
             grids = no_finer_than_totals(model, grids, groups, results)
         kept = {n: grid for n, grid in grids.items() if n not in floats}
-        weights = integer_weights(model, kept, results, free=self.free, bits=self.bits)
-        return kept, weights, results
+        return kept, weigh(kept, results), results
 
     def quantized(self, recipe: Recipe, nodes: Sequence[str] = ()) -> Quantization:
         """Quantise by a recipe, some nodes left float."""

@@ -133,8 +133,7 @@ def _groups(model: ModelProto, names: set[str]) -> dict[str, str]:
         if node.op_type == "Concat":
             tied = [*node.output, *node.input]
         if tied[0] in names:  # as those of concatenations that stay float are not
-            for name in names.intersection(tied):
-                ties.join(tied[0], name)
+            ties.join(tied[0], *names.intersection(tied))
     return {name: ties.root(name) for name in names}
 
 
@@ -192,22 +191,26 @@ class WeightScale:
 
 
 def weight_scales(
-    model: ModelProto, grids: Mapping[str, Grid], *, free: bool, bits: int = 8
+    model: ModelProto, grids: Mapping[str, Grid], nodes: Collection[str], *, free: bool, bits: int
 ) -> dict[str, WeightScale]:
-    """Return the scales of all constants that quantised operators read, except biases.
+    """Return the scales of all constants that nodes on integers read, except biases.
 
     They are powers of two, one for each constant; or, if free, ONNX Runtime's, one for each channel
     of a product's weight. Either is large enough for the sums of its products (`_least`). Free ones
     of the weights of products may have few `bits`.
     """
-    constants, scales = initializers(model), {}
-    for name, nodes in constants_on_grids(model).items():
+    constants, scales = initializers(model), dict[str, WeightScale]()
+    readers: dict[str, list[NodeProto]] = defaultdict(list)
+    for node in model.graph.node:
+        for name in constants.keys() & constant_operands(node) if node.name in nodes else ():
+            readers[name].append(node)
+    for name, those in readers.items():
         weight = constants[name]
-        axes = {_channel_axis(node, name, weight.ndim) for node in nodes}
+        axes = {_channel_axis(node, name, weight.ndim) for node in those}
         axis = axes.pop() if free and len(axes) == 1 else None
-        bounds = [_least(node, grids, constants) for node in nodes]
+        bounds = [_least(node, grids, constants) for node in those]
         least = reduce(np.maximum, bounds if axis is not None else [*map(np.max, bounds)])
-        largest = _most(nodes, name, bits)
+        largest = _most(those, name, bits)
         scale = (
             _free_scale(weight, axis, least, largest)
             if free
@@ -339,22 +342,12 @@ def _zero_point(value: float) -> int:
     return int(np.clip(np.rint(value), -128, 127))
 
 
-def constant_operands(node: NodeProto) -> Sequence[int]:
-    """Return the numbers of the inputs that a quantised operator may read as constants on a grid.
+def constant_operands(node: NodeProto) -> list[str]:
+    """Return the inputs that a quantised operator may read as constants on a grid.
 
     Biases are not among them: their grid is that of the sums.
     """
-    operands = {"Conv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1), "MatMul": (0, 1)}
-    both = range(len(node.input)) if node.op_type in ("Add", "Sub", "Mul", "Concat") else ()
-    return operands.get(node.op_type, both)
-
-
-def constants_on_grids(model: ModelProto) -> dict[str, list[NodeProto]]:
-    """Return the float constants of quantised operators, except biases, with their readers."""
-    constants = initializers(model)
-    readers: dict[str, list[NodeProto]] = defaultdict(list)
-    for node in model.graph.node:
-        for name in {node.input[index] for index in constant_operands(node)}:
-            if name in constants and constants[name].dtype == np.float32:
-                readers[name].append(node)
-    return readers
+    first = {"Conv": 1, "ConvTranspose": 1, "Gemm": 0, "MatMul": 0}
+    if node.op_type in first:
+        return [*node.input[first[node.op_type] : 2]]
+    return [*node.input] if node.op_type in ("Add", "Sub", "Mul", "Concat") else []
