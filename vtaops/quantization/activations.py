@@ -46,11 +46,12 @@ def elementwise(model: ModelProto) -> list[Function]:
     result: list[Function] = []
     seen: set[str] = set()
     for end in reversed(places):
-        root, inner = ("", set()) if end in seen else _farthest(end, tensors, scalars, places)
-        if inner:
+        if end not in seen:
+            root, inner = _farthest(end, tensors, scalars, places)
             seen |= inner  # what lies in between begins at the same root, and computes less
             nodes = (node.name for node in model.graph.node if not inner.isdisjoint(node.output))
-            result.append(Function(root, end, tuple(nodes)))
+            if inner:
+                result.append(Function(root, end, tuple(nodes)))
     return result
 
 
@@ -103,10 +104,8 @@ def _farthest(
 
 def _is_closed(names: set[str], inner: set[str], tensors: Connections) -> bool:
     """Return whether only what writes inner tensors reads these, none of which is an output."""
-    return all(
-        name not in tensors.outputs and all(r.output[0] in inner for r in tensors.readers[name])
-        for name in names
-    )
+    readers = (reader for name in names for reader in tensors.readers[name])
+    return names.isdisjoint(tensors.outputs) and all(r.output[0] in inner for r in readers)
 
 
 def _is_curved(node: NodeProto, scalars: set[str]) -> bool:

@@ -159,7 +159,7 @@ def switched(model: ModelProto, quantized: ModelProto, found: dict[str, str]) ->
 
 def _advice(name: str, value: Array, steps: float, tensors: Connections) -> str:
     """Return what would help: the reason that shows in the values first, a float node last."""
-    readers = tensors.readers.get(name, [])
+    writer, readers = tensors.writers.get(name), tensors.readers.get(name, [])
     if name in tensors.constants and value.ndim > 1:
         several = "free scales, one for each channel, or equalization"
         return several if _uneven(value, 0) else "learned rounding"
@@ -168,15 +168,13 @@ def _advice(name: str, value: Array, steps: float, tensors: Connections) -> str:
         return f"--float {joined[0]}, whose parts have one grid"
     if value.ndim == 4 and _uneven(value, 1):
         return "equalization: its channels differ in range"
-    return f"--float {_rounding_node(name, tensors).name}"
+    return f"--float {_rounded_for(writer, readers).name}"
 
 
-def _rounding_node(name: str, tensors: Connections) -> NodeProto:
+def _rounded_for(writer: NodeProto | None, readers: Sequence[NodeProto]) -> NodeProto:
     """Return the node for which a tensor is rounded: a product that writes it, else a reader."""
-    writer, readers = tensors.writers.get(name), tensors.readers.get(name, [])
-    if writer is not None and (writer.op_type in PRODUCTS or not readers):
-        return writer
-    return readers[0]
+    written = writer is not None and (writer.op_type in PRODUCTS or not readers)
+    return writer if written else readers[0]
 
 
 def _uneven(value: Array, axis: int) -> bool:

@@ -10,7 +10,6 @@ user's network.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass
 
@@ -82,14 +81,16 @@ def departures(model: ModelProto, quantized: ModelProto, sample: Sample) -> tupl
         If ONNX Runtime rejects the file.
     """
     file, held = _beside(model, quantized)
-    known = {**initializers(model), **sample}
-    twins = {name: f"float/{name}" for name in held if name not in known}
-    values = Probe(file, [*twins.values(), *held.values()]).run(sample)
-    known |= {name: values[twin] for name, twin in twins.items()}
+    known, operators = {**initializers(model), **sample}, operators_of(model)
+    shown = [f"float/{name}" for name in held if name not in known]
+    values = Probe(file, [*shown, *held.values()]).run(sample)
     pairs, constants = producers(quantized), initializers(quantized)
-    grids = {n: _on_grid(known[n], pairs.get(image), constants) for n, image in held.items()}
-    rows = ((name, known[name], *grids[name], values[image]) for name, image in held.items())
-    return _departures(model, rows)
+    result = list[Departure]()
+    for name, image in held.items():
+        exact = known[name] if name in known else values[f"float/{name}"]
+        within, step = _on_grid(exact, pairs.get(image), constants)
+        result += _departure((name, operators[name]), exact, within, step, values[image])
+    return tuple(result)
 
 
 def changed_outputs(
@@ -112,27 +113,26 @@ def changed_outputs(
         If ONNX Runtime rejects the model.
     """
     values, held_values = Probe(model).run(sample), Probe(prepared, exact=False).run(sample)
-    rows = ((n, values[n], values[n], np.zeros(()), held) for n, held in held_values.items())
-    return _departures(model, (row for row in rows if row[1].dtype.kind == "f"))
-
-
-def _departures(
-    model: ModelProto, rows: Iterable[tuple[str, Array, Array, Array, Array]]
-) -> tuple[Departure, ...]:
-    """Return the tensors that are off by more than rounding explains.
-
-    A row has a tensor, its exact values, these within the range of its grid, the grid's steps, and
-    the values held. Where exact ones are not all finite, nothing measures.
-    """
     operators, result = operators_of(model), list[Departure]()
-    for name, exact, within, step, held in rows:
-        room = step / 2 + PRECISION * np.abs(exact).max(initial=0.0)
-        off = np.abs(held - within)
-        if np.isfinite(exact).all() and not (off <= room).all():
-            worst = np.unravel_index(np.argmax(off - room), off.shape)
-            allowed = float(np.broadcast_to(room, off.shape)[worst])
-            result.append(Departure(name, operators[name], float(off[worst]), allowed))
+    for name, held in held_values.items():
+        if (exact := values[name]).dtype.kind == "f":
+            result += _departure((name, operators[name]), exact, exact, np.zeros(()), held)
     return tuple(result)
+
+
+def _departure(
+    tensor: tuple[str, str], exact: Array, within: Array, step: Array, held: Array
+) -> list[Departure]:
+    """Return by how much a tensor is off, and what rounding explains, if that is less.
+
+    None too if the exact values are not all finite, which nothing measures.
+    """
+    room = step / 2 + PRECISION * np.abs(exact).max(initial=0.0)
+    off = np.abs(held - within)
+    if not np.isfinite(exact).all() or (off <= room).all():
+        return []
+    worst = np.unravel_index(np.argmax(off - room), off.shape)
+    return [Departure(*tensor, float(off[worst]), float(np.broadcast_to(room, off.shape)[worst]))]
 
 
 def _beside(model: ModelProto, quantized: ModelProto) -> tuple[ModelProto, dict[str, str]]:

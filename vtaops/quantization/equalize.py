@@ -29,7 +29,7 @@ from vtaops.graph.onnx_files import (
 )
 from vtaops.quantization.activations import functions
 from vtaops.quantization.disjoint_sets import DisjointSets
-from vtaops.quantization.observers import Channels, observe
+from vtaops.quantization.observers import Kept, observe, peaks
 from vtaops.quantization.samples import Sample
 from vtaops.quantization.scales import saturated
 
@@ -58,8 +58,15 @@ def equalize(model: ModelProto, samples: Sequence[Sample]) -> int:
     network = _Network(model)
     if not network.free.any():
         return 0
-    network.apply(network.factors(_ranges(model, network, samples)))
-    return sum(bool(network.free[ids].any()) for ids in network.channels.values())
+    entering, channels = saturated(model), network.channels
+    shown = [n for n in float_tensors(model) if len(channels.get(n, ())) and n not in entering]
+    seen = Kept(shown, peaks)
+    observe(model, samples, [seen], "equalize, image")
+    ranges = np.zeros(len(network.free))
+    for name, told in seen.told.items():
+        np.maximum.at(ranges, channels[name], np.max(told, axis=0))
+    network.apply(network.factors(ranges))
+    return sum(bool(network.free[ids].any()) for ids in channels.values())
 
 
 class _Network:
@@ -185,15 +192,3 @@ def _along_inputs(node: NodeProto, weight: Array, values: Array) -> Array:
     values = values if len(values) else np.ones(groups)
     each = np.repeat(values.reshape(groups, -1), len(weight) // groups, axis=0)
     return np.expand_dims(each, tuple(range(2, weight.ndim)))
-
-
-def _ranges(model: ModelProto, network: _Network, samples: Sequence[Sample]) -> Array:
-    """Return the largest magnitude in each class of channels."""
-    entering, channels = saturated(model), network.channels
-    shown = [n for n in float_tensors(model) if len(channels.get(n, ())) and n not in entering]
-    seen = Channels(shown)
-    observe(model, samples, [seen], "equalize, image")
-    ranges = np.zeros(len(network.free))
-    for name, peaks in seen.peaks.items():
-        np.maximum.at(ranges, channels[name], peaks)
-    return ranges

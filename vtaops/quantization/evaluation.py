@@ -42,8 +42,6 @@ class Classes:
         scores = outputs[0]
         if scores.size == self._length:
             return np.ravel(scores > 0.5).astype(np.int64)
-        if self._length == 1:
-            return np.asarray(scores.argmax())
         if scores.size % self._length:
             raise ModelError(
                 f"labels of {self._length} positions do not fit an output of shape {scores.shape}"
@@ -169,7 +167,7 @@ def _boxes_and_scores(outputs: Sequence[Array]) -> tuple[Array, Array]:
         if boxes.shape[-1] == 4 and behind:
             return boxes, scores.reshape(len(boxes), -1)
     for array in rows:
-        joined = array.T if len(array) < array.shape[-1] else array
+        joined = max(array, array.T, key=len)
         if joined.shape[-1] > 4:
             return joined[:, :4], joined[:, 4:]
     raise ModelError(
@@ -287,6 +285,11 @@ def evaluate(runs: Runs, exact: Runs | None, data: Dataset, task: Task) -> Accur
         }
         texts = {name: task.told(answer, data.classes) for name, answer in answers.items()}
         results.append(JudgedSample(case, shares, texts, sqnr))
+    return _accuracy(results, noises)
+
+
+def _accuracy(results: Sequence[JudgedSample], noises: Sequence[Array]) -> Accuracy:
+    """Return the figures over all samples, by the noise of each sample's outputs."""
     known = results[0].shares if results else {}
     return Accuracy(
         len(results),

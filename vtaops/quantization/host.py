@@ -84,21 +84,16 @@ class _Search:
         functions = self._chosen(_is_host_function)
         exact = self._chosen(lambda node: isinstance(node.op, ops.FloatOperator))
         products = self._chosen(_is_product)
-        joined = self._joined(functions, exact, products) if products else set()
-        floats, used = functions | exact | joined, {*self.readers, *self.writers}
-        tensors = {n for n, g in self.groups.items() if g in used and self._users([g]) <= floats}
-        results = {tensor.name for name in joined for tensor in self.nodes[name].outputs}
-        return tensors, results
-
-    def _chosen(self, kind: Callable[[Node], bool]) -> set[str]:
-        return {name for name, node in self.nodes.items() if kind(node)}
-
-    def _joined(self, functions: set[str], exact: set[str], products: set[str]) -> set[str]:
-        """Return the nodes that join."""
         left, loose = self.nodes.keys() - functions - exact - products, {*functions}
         while joining := {n for n in left - loose if self._joins(n, loose, loose | exact)}:
             loose |= joining
-        return loose - functions
+        floats = loose | exact
+        tensors = {n for n, group in self.groups.items() if set() < self._users([group]) <= floats}
+        joined = (self.nodes[name] for name in loose - functions)
+        return tensors, {tensor.name for node in joined for tensor in node.outputs}
+
+    def _chosen(self, kind: Callable[[Node], bool]) -> set[str]:
+        return {name for name, node in self.nodes.items() if kind(node)}
 
     def _users(self, groups: Iterable[str]) -> set[str]:
         return set().union(*(self.readers[group] | self.writers[group] for group in groups))
@@ -112,8 +107,8 @@ class _Search:
         reads, writes, op = self.reads[name], self.writes[name], self.nodes[name].op
         if name not in self.on_vta:
             return not floats.isdisjoint(self._users(reads | writes))
-        made = [bool(self.writers[group]) and self.writers[group] <= loose for group in reads]
-        read = [bool(self.readers[group]) and self.readers[group] <= loose for group in writes]
+        made = [set() < self.writers[group] <= loose for group in reads]
+        read = [set() < self.readers[group] <= loose for group in writes]
         factor = isinstance(op, ops.Multiply) and any(made)
         is_table = isinstance(op, ops.LookupTable)  # which VTA applies on the way
         inner = all(read) and self.outputs.isdisjoint(writes)

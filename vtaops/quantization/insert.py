@@ -24,6 +24,7 @@ from vtaops.graph.onnx_files import (
     ModelProto,
     NodeProto,
     make_node,
+    producers,
     read_by,
     refill,
     require,
@@ -35,7 +36,6 @@ from vtaops.quantization.scales import (
     LARGEST_BIAS,
     MOVES,
     PRODUCTS,
-    SATURATING,
     WeightScale,
     constant_operands,
     saturated,
@@ -122,19 +122,22 @@ def given_floats(model: ModelProto, names: Iterable[str]) -> frozenset[str]:
     ModelError
         If there is no such node.
     """
-    tensors = Connections(model)
-    nodes = {node.name: node for node in model.graph.node} | tensors.writers
+    nodes = {node.name: node for node in model.graph.node} | producers(model)
     floats: set[str] = set()
     for name in names:
         if name not in nodes:
             hint = suggestion(name, nodes)
             raise ModelError(f"no node of the prepared model is called or writes {name!r}{hint}")
-        node = nodes[name]
-        floats.update(node.output)
-        before = tensors.writers.get(node.input[0]) if node.op_type in SATURATING else None
-        if before is not None and tensors.only_reader(node.input[0]) is not None:
-            floats.update(before.output)
-    return frozenset(floats)
+        floats.update(nodes[name].output)
+    return frozenset(floats).union(n for n, end in saturated(model).items() if end in floats)
+
+
+def _mark(names: Collection[str]) -> str:
+    """Return colons that no name has."""
+    mark = "::"
+    while any(mark in name for name in names):
+        mark += ":"
+    return mark
 
 
 class _Insertion:
@@ -166,36 +169,32 @@ class _Insertion:
         self.model, self.grids, self.weights = model, grids, weights
         self.tensors = Connections(model)
         curves = functions(model) + norms(model)
-        self.inside = {name for function in curves for name in function.nodes}
+        self.inside = set[str]().union(*(function.nodes for function in curves))
         integers = (node.name for node in model.graph.node if self._is_integer(node, floats))
         self.integers = {*integers} - self.inside
-        writers, ends = self.tensors.writers, saturated(model).items()
-        bounded = {n for n, e in ends if n in writers and writers[e].name in self.integers}
+        writers, ends = self.tensors.writers, saturated(model)
+        inner = writers.keys() & ends.keys()
+        bounded = {name for name in inner if writers[ends[name]].name in self.integers}
         self.shown = {*filter(self._is_near, grids)} - bounded
         whole = (f.nodes for f in curves if {f.root, f.end} <= self.shown and f.end not in floats)
         self.integers.update(*whole)
         self.nodes: list[NodeProto] = []
         self.images: dict[str, str] = {}
-        names = {*self.tensors.readers, *writers, *(node.name for node in model.graph.node)}
-        self.mark = "::"
-        while any(self.mark in name for name in names):
-            self.mark += ":"
+        self.mark = _mark({*self.tensors.readers, *writers}.union(n.name for n in model.graph.node))
 
     def _is_integer(self, node: NodeProto, floats: Collection[str]) -> bool:
         """Return whether a node computes on integers: it can, and all its tensors have grids."""
         if node.op_type not in QUANTIZED or not {*node.output}.isdisjoint(floats):
             return False
         read = node.input[:1] if node.op_type in _FIRST else node.input
-        if node.op_type == "Clip" and self._loses_bound(node):
-            return False
         named = [name for name in (*read, *node.output) if name]
-        return all(name in self.grids or name in self.tensors.constants for name in named)
+        known = all(name in self.grids or name in self.tensors.constants for name in named)
+        return known and not (node.op_type == "Clip" and self._loses_bound(node))
 
     def _loses_bound(self, node: NodeProto) -> bool:
         """Return whether a bound above 0 becomes 0, whose logarithm or quotient is infinite."""
-        bound = self.tensors.constants.get([*node.input, ""][1])
-        grid = self.grids.get(node.output[0])
-        return bound is not None and grid is not None and 0 < bound.max(initial=0) < grid.scale / 2
+        bound = self.tensors.constants.get([*node.input, ""][1], np.zeros(()))
+        return bool(0 < bound.max(initial=0) < self.grids[node.output[0]].scale / 2)
 
     def _is_near(self, name: str) -> bool:
         """Return whether integers are written to a tensor, or a node reads the integers of it."""
@@ -216,7 +215,7 @@ class _Insertion:
             for name in node.output:
                 self._add_pair(name)
         refill(self.model.graph.node, _by_breadth(self.nodes))
-        read = {name for node in self.nodes for name in read_by(node)} | self.tensors.outputs
+        read = self.tensors.outputs.union(*map(read_by, self.nodes))
         kept = [tensor for tensor in self.model.graph.initializer if tensor.name in read]
         refill(self.model.graph.initializer, kept)
         del self.model.graph.value_info[:]
@@ -262,8 +261,8 @@ class _Insertion:
         """Return a dequantised constant; each is stored once."""
         if name in self.images:
             return self.images[name]
-        stored, integers = f"{name}{self.mark}quantized", scale.integers(value)
-        self._store(stored, integers)
+        integers = scale.integers(value)
+        stored = self._store(f"{name}{self.mark}quantized", integers)
         zeros: Array = np.zeros(np.shape(scale.scale), integers.dtype)
         parameters = self._parameters(stored, np.asarray(scale.scale, np.float32), zeros)
         self.images[name] = f"{name}{self.mark}rounded"
@@ -273,14 +272,13 @@ class _Insertion:
     # --------------------------------------------------------------------------- names
 
     def _parameters(self, name: str, scale: Array, zero: Array) -> list[str]:
-        names = [f"{name}{self.mark}{part}" for part in ("scale", "zero_point")]
-        for each, value in zip(names, (scale, zero), strict=True):
-            self._store(each, value)
-        return names
+        parts = {"scale": scale, "zero_point": zero}
+        return [self._store(f"{name}{self.mark}{part}", value) for part, value in parts.items()]
 
-    def _store(self, name: str, value: Array) -> None:
+    def _store(self, name: str, value: Array) -> str:
         tensor = require("onnx").numpy_helper.from_array(np.asarray(value), name)
         self.model.graph.initializer.append(tensor)
+        return name
 
     def _add(self, kind: str, inputs: list[str], result: str, **attributes: int | None) -> None:
         name = f"{result}{self.mark}{kind}"

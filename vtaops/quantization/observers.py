@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -62,31 +62,64 @@ def observe(
                 observer.see(name, values[name])
 
 
-class Ranges:
-    """The least and the greatest value of each tensor."""
+class Kept:
+    """What a function tells of each value of each tensor."""
 
-    def __init__(self, names: Collection[str]) -> None:
-        self.names = names
-        self._ends: dict[str, Range] = {}
+    def __init__(self, names: Collection[str], tell: Callable[[Array], Any]) -> None:
+        self.names, self._tell = names, tell
+        self.told: dict[str, list[Any]] = defaultdict(list)
 
     def see(self, name: str, value: Array) -> None:
-        """Extend the range of a tensor to a value."""
-        low, high = self._ends.get(name, (0.0, 0.0))
-        low, high = np.minimum(low, value.min(initial=0)), np.maximum(high, value.max(initial=0))
-        self._ends[name] = float(low), float(high)
+        """Keep what is told of a value."""
+        self.told[name].append(self._tell(value))
 
-    def ranges(self) -> dict[str, Range]:
-        """Return the ranges, with 0.0 in each; none for values that stand for infinity.
 
-        Raises
-        ------
-        ModelError
-            If a tensor is no number.
-        """
-        for name, ends in self._ends.items():
-            if np.isnan(ends).any():
-                raise ModelError(f"tensor {name!r} takes values that are no numbers in calibration")
-        return {n: ends for n, ends in self._ends.items() if np.abs(ends).max() < BOUNDLESS}
+def ends(value: Array) -> Array:
+    """Return the least and the greatest number, with 0.0 between them."""
+    return np.array([value.min(initial=0), value.max(initial=0)])
+
+
+def ranges(told: Mapping[str, Sequence[Array]]) -> dict[str, Range]:
+    """Return the ranges of tensors, by their `ends`; none for values that stand for infinity.
+
+    Raises
+    ------
+    ModelError
+        If a tensor is no number.
+    """
+    found = {name: (float(np.min(seen)), float(np.max(seen))) for name, seen in told.items()}
+    for name, both in found.items():
+        if np.isnan(both).any():
+            raise ModelError(f"tensor {name!r} takes values that are no numbers in calibration")
+    return {name: both for name, both in found.items() if np.abs(both).max() < BOUNDLESS}
+
+
+def peaks(value: Array) -> Array:
+    """Return the largest magnitude in each channel, along axis 1."""
+    return np.asarray(np.abs(value).max(axis=_but_channels(value)))
+
+
+def means(value: Array) -> Array:
+    """Return the mean of each channel, along axis 1."""
+    with np.errstate(invalid="ignore"):  # what is infinite is refused by its range
+        return np.asarray(value.mean(axis=_but_channels(value), dtype=np.float64))
+
+
+def _but_channels(value: Array) -> tuple[int, ...]:
+    return tuple(axis for axis in range(value.ndim) if axis != 1)
+
+
+def row_sizes(value: Array) -> Array:
+    """Return the root mean squares of rows, along the last axis, of those that are not 0."""
+    sizes = np.sqrt(np.square(value.astype(np.float64)).mean(axis=-1))
+    return np.asarray(sizes[sizes > 0])
+
+
+def lost(told: Mapping[str, Sequence[Array]], grids: Mapping[str, Grid]) -> set[str]:
+    """Return the tensors whose grids would leave small rows few steps, by their `row_sizes`."""
+    sizes = {name: np.concatenate(seen) for name, seen in told.items() if name in grids}
+    small = {name: np.quantile(each, SMALL) for name, each in sizes.items() if each.size}
+    return {name for name, size in small.items() if size < FEWEST * grids[name].scale}
 
 
 class SquaredErrors:
@@ -145,46 +178,6 @@ class Histogram:
         nearest = grid.rounded((lows + highs) / 2)
         count, total, squares = self._sums * ((highs >= within[0]) & (lows <= within[1]))
         return float((squares - 2 * nearest * total + nearest**2 * count).sum())
-
-
-class Channels:
-    """For each channel of each tensor, along axis 1, the largest magnitude and the mean."""
-
-    def __init__(self, names: Collection[str]) -> None:
-        self.names = names
-        self.peaks: dict[str, Array] = {}
-        self._means: dict[str, list[Array]] = defaultdict(list)
-
-    def see(self, name: str, value: Array) -> None:
-        """Take note of the channels of a tensor."""
-        axes = tuple(axis for axis in range(value.ndim) if axis != 1)
-        with np.errstate(invalid="ignore"):  # what is infinite is refused by its range
-            peaks = np.maximum(value.max(axis=axes), -value.min(axis=axes))
-            self._means[name].append(value.mean(axis=axes, dtype=np.float64))
-        self.peaks[name] = np.maximum(self.peaks.get(name, 0), peaks)
-
-    def mean(self, name: str) -> Array:
-        """Return the mean of each channel of a tensor."""
-        return np.asarray(np.mean(self._means[name], axis=0))
-
-
-class RowSizes:
-    """The root mean squares of the rows of tensors, along the last axis."""
-
-    def __init__(self, names: Collection[str]) -> None:
-        self.names = {*names}
-        self._sizes: dict[str, list[Array]] = defaultdict(list)
-
-    def see(self, name: str, value: Array) -> None:
-        """Take note of the rows of a tensor."""
-        sizes = np.sqrt(np.square(value.astype(np.float64)).mean(axis=-1)).reshape(-1)
-        self._sizes[name].append(sizes[sizes > 0])
-
-    def lost(self, grids: Mapping[str, Grid]) -> set[str]:
-        """Return the tensors whose grids would leave small rows few steps, one row in 20."""
-        found = {n: np.concatenate(sizes) for n, sizes in self._sizes.items() if n in grids}
-        small = {n: np.quantile(sizes, SMALL) for n, sizes in found.items() if sizes.size}
-        return {name for name, size in small.items() if size < FEWEST * grids[name].scale}
 
 
 class Moments:

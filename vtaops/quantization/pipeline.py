@@ -32,12 +32,15 @@ from vtaops.quantization.host import float_parts
 from vtaops.quantization.insert import given_floats, insert_pairs, integer_weights
 from vtaops.quantization.masks import choose_masks
 from vtaops.quantization.observers import (
-    Channels,
+    Kept,
     Moments,
-    Ranges,
-    RowSizes,
     SquaredErrors,
+    ends,
+    lost,
+    means,
     observe,
+    ranges,
+    row_sizes,
 )
 from vtaops.quantization.pictures import Preparation
 from vtaops.quantization.prepare import prepare
@@ -238,7 +241,7 @@ def run_quantization(
     `options` are the fields of `Recipe` that are given; one that is None, or missing, is chosen.
     """
     target, free = _target(config, scales, weight_bits)
-    floats, samples = load(model, calibration, shapes, preparation, fixed or {})
+    floats, samples = load(model, calibration, shapes, preparation, fixed)
     prepared = prepare(floats)
     kept = judges = samples
     if config is not None:
@@ -347,7 +350,7 @@ class _Quantizer:
         if not self.free:
             errors = observed.errors
             grids = power_of_two_grids(model, errors, ranges, groups, zero_points=zero_points)
-        excluded = left.union(observed.rows.lost(grids))
+        excluded = left.union(lost(observed.rows.told, grids))
         weigh = partial(integer_weights, model, free=self.free, bits=self.bits)
         weights = weigh(grids, excluded)
         floats, joined = float_parts(insert_pairs(model, grids, weights, excluded), self.target)
@@ -367,7 +370,7 @@ class _Quantizer:
             learn_rounding(corrected, weights, observed.moments.moments)
         if recipe.bias_correction:
             constants = initializers(observed.model)
-            correct_biases(corrected, weights, observed.channels.mean, constants)
+            correct_biases(corrected, weights, observed.means.told, constants)
         model = insert_pairs(corrected, *placed)
         return Quantization(
             model, observed.model, corrected, self.samples, recipe, observed.equalized
@@ -399,12 +402,12 @@ class _Observed:
         self.model, constants = model, initializers(model)
         floats = [n for n, kind in input_dtypes(model).items() if kind == np.float32]
         names = [*floats, *float_tensors(model)]
-        ranges = Ranges(names)
-        self.errors = SquaredErrors([] if quantizer.free else names)
-        self.channels = Channels({node.input[0] for node in correctable(model, constants)})
         layers = learnable(model, constants) if quantizer.learned else []
+        found = Kept(names, ends)
+        self.errors = SquaredErrors([] if quantizer.free else names)
+        self.means = Kept({node.input[0] for node in correctable(model, constants)}, means)
         self.moments = Moments(layers, constants, len(samples))
-        self.rows = RowSizes([norm.root for norm in norms(model)])
-        shown = ranges, self.errors, self.channels, self.moments, self.rows
+        self.rows = Kept([norm.root for norm in norms(model)], row_sizes)
+        shown = found, self.errors, self.means, self.moments, self.rows
         observe(model, samples, shown, "calibrate image")
-        self.ranges = reached(model, ranges.ranges())
+        self.ranges = reached(model, ranges(found.told))

@@ -91,8 +91,8 @@ def _unchanged(graph: Rewriting, node: NodeProto) -> str | None:
     """Return the input that the result is: of ``x + 0``, ``x * 1``, or a choice that is decided."""
     if node.op_type == "Where" and node.input[0] not in graph.constants:
         return _softmax_behind(graph.tensors, *node.input)
-    same = (n for n in _taken(node, graph.constants) if n in graph.shapes)
-    return next((n for n in same if graph.shapes[n] == graph.shapes.get(node.output[0])), None)
+    shape, taken = graph.shapes.get(node.output[0]), _taken(node, graph.constants)
+    return next((name for name in taken if graph.shapes.get(name, ()) == shape), None)
 
 
 def _taken(node: NodeProto, constants: Arrays) -> list[str]:
@@ -262,13 +262,13 @@ def _activate_parts(graph: Rewriting, concat: NodeProto) -> Nodes | None:
     activation = graph.tensors.only_reader(concat.output[0])
     if activation is None or activation.op_type not in SATURATING:
         return None
-    parts = [f"{activation.output[0]}:part{i}" for i in range(len(concat.input))]
+    (result,), bounds = activation.output, activation.input[1:]
     active = [
-        make_node(activation.op_type, [name, *activation.input[1:]], [part])
-        for name, part in zip(concat.input, parts, strict=True)
+        make_node(activation.op_type, [name, *bounds], [f"{result}:part{number}"])
+        for number, name in enumerate(concat.input)
     ]
-    graph.done.update(activation.output)
-    concat.input[:], concat.output[:] = parts, activation.output
+    graph.done.add(result)
+    concat.input[:], concat.output[:] = [node.output[0] for node in active], [result]
     return [*active, concat]
 
 

@@ -118,15 +118,12 @@ def compare(model: ModelProto, quantized: ModelProto, samples: Sequence[Sample])
     """Run both models on the samples and compare every tensor that has a quantised image."""
     image_of, writers = images(model, quantized), producers(model)
     outputs = [value.name for value in model.graph.output]
-    # The saturation of what functions take is no error.
-    left_out = {function.root for function in elementwise(model)} | {*outputs}
-    kept = (name for name in float_tensors(model) if name not in left_out)
-    shown = {name: image_of[name] for name in kept if name in image_of}
+    shown = {name: image_of[name] for name in _inner(model, outputs) if name in image_of}
     ours = Probe(model, [*shown, *outputs], exact=False)
     theirs = Probe(quantized, [*shown.values(), *outputs])
     sums = {name: np.zeros(2) for name in shown}
     largest = dict.fromkeys(shown, 0.0)
-    rows: dict[str, list[Sequence[Array]]] = {name: [] for name in outputs}
+    rows: dict[str, list[Sequence[Array]]] = defaultdict(list)
     for sample in tracked("compare image", samples):
         exact, rounded = ours.run(sample), theirs.run(sample)
         for name, image in shown.items():
@@ -140,6 +137,12 @@ def compare(model: ModelProto, quantized: ModelProto, samples: Sequence[Sample])
         tuple(_output(name, pairs) for name, pairs in rows.items()),
         tuple(_uneven(model, image_of, largest)),
     )
+
+
+def _inner(model: ModelProto, outputs: Collection[str]) -> list[str]:
+    """Return the tensors but outputs, and arguments of functions, whose saturation is no error."""
+    left_out = {*outputs, *(function.root for function in elementwise(model))}
+    return [name for name in float_tensors(model) if name not in left_out]
 
 
 def _uneven(

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vtaops.base.progress import tracked
+from vtaops.base.shapes import Array
 from vtaops.graph.onnx_files import (
-    Connections,
     ModelProto,
     NodeProto,
     inferred_shapes,
@@ -148,19 +148,17 @@ class _Search:
         work = multiplications(self._model)
         few = MOST_WORK * sum(map(work.__getitem__, self._groups))
         fronts = {sum(map(work.__getitem__, self.products(f[0]))): f for f in self._fronts()}
-        sizes = spread(sorted(fronts.keys() - {0}), MOST_FRONTS)
-        back = {size: fronts[size][0] for size in sizes if self._sqnr(fronts[size][1]) >= LOW_DB}
-        small = [nodes for size, nodes in back.items() if size <= few]
-        large, costliest = [*back.values()][len(small) :], self._costliest()
+        small, large = list[list[str]](), list[list[str]]()
+        for size in spread(sorted(fronts.keys() - {0}), MOST_FRONTS):
+            nodes, tensors = fronts[size]
+            if min(self._switches.sqnrs(tensors)) >= LOW_DB:
+                (small if size <= few else large).append(nodes)
+        costliest = self._costliest()
         return [*small, *(costliest[: n + 1] for n in range(len(costliest))), *large]
-
-    def _sqnr(self, passing: Collection[str]) -> float:
-        """Return the dB of the worst output with some tensors in float."""
-        return min(self._switches.sqnrs(passing))
 
     def _without(self, *nodes: str) -> float:
         """Return the dB of the worst output with some products in float."""
-        return self._sqnr(set().union(*map(self._groups.__getitem__, nodes)))
+        return min(self._switches.sqnrs(set().union(*map(self._groups.__getitem__, nodes))))
 
     def _costliest(self) -> list[str]:
         """Return the products that cost the outputs most, each on top of those before."""
@@ -176,7 +174,7 @@ class _Search:
     def _fronts(self) -> Iterator[tuple[list[str], set[str]]]:
         """Yield what is in front of each product and function of the host: nodes, and tensors."""
         nodes, images = [*self._model.graph.node], self._switches.images.keys()
-        inside = {name for function in functions(self._model) for name in function.nodes}
+        inside = set[str]().union(*(function.nodes for function in functions(self._model)))
         for node in nodes:
             product, tensors = node.name in self._groups, {*node.input, *node.output}
             loose = node.op_type not in MOVES and node.name not in inside
@@ -202,13 +200,12 @@ def _work(node: NodeProto, shapes: Mapping[str, Sequence[int]]) -> int:
 
 def _tensors_of_products(model: ModelProto, found: Collection[str]) -> dict[str, set[str]]:
     """Return the tensors with pairs that each product reads, or writes, maybe by an activation."""
-    tensors, ends = Connections(model), saturated(model)
-    groups: dict[str, set[str]] = {}
+    ends, groups = saturated(model), dict[str, set[str]]()
     for node in model.graph.node:
-        (result,) = node.output[:1]
+        result = node.output[0]
         near = {*node.input, result, ends.get(result, result)}.intersection(found)
-        if node.op_type in PRODUCTS and near - tensors.outputs:
-            groups[node.name] = near - tensors.outputs
+        if node.op_type in PRODUCTS and near:
+            groups[node.name] = near
     return groups
 
 
@@ -233,23 +230,22 @@ def _fine_ends(
     Logits of a detector from -400 to 3 have steps of 1.6, and what decides, their sign, lies within
     two. If last products do little work, the host may compute them from the integers before.
     """
-    nodes, work = [*_coarse_ends(done)], multiplications(done.prepared)
-    if nodes and sum(map(work.__getitem__, nodes)) <= MOST_END_WORK * sum(work.values()):
-        fine = again(nodes)
+    prepared, work = done.prepared, multiplications(done.prepared)
+    last = only_moved(prepared).keys() & images(prepared, done.model).keys()
+    nodes = prepared.graph.node
+    ends = {n.name: n.output[0] for n in nodes if n.op_type in PRODUCTS and n.output[0] in last}
+    runs = [*map(Probe(prepared, [*ends.values()], exact=False).run, done.samples)]
+    coarse = [node for node, name in ends.items() if _is_coarse([run[name] for run in runs])]
+    if coarse and sum(map(work.__getitem__, coarse)) <= MOST_END_WORK * sum(work.values()):
+        fine = again(coarse)
         least = worst_output(fine, judges)
         if least >= before:
             some = f" (and half of its values take more than {FEW})"
-            return replace(fine, relief=Relief(tuple(nodes), least, before, some))
+            return replace(fine, relief=Relief(tuple(coarse), least, before, some))
     return done
 
 
-def _coarse_ends(done: Quantization) -> Iterator[str]:
-    """Yield the last products half of whose values are far below the largest."""
-    last = only_moved(done.prepared).keys() & images(done.prepared, done.model).keys()
-    nodes = [n for n in done.prepared.graph.node if n.op_type in PRODUCTS and n.output[0] in last]
-    probe = Probe(done.prepared, [node.output[0] for node in nodes], exact=False)
-    runs = [*map(probe.run, done.samples)]
-    for node in nodes:
-        sizes = np.abs(np.stack([run[node.output[0]] for run in runs]))
-        if sizes[0].size >= LEAST_VALUES and UNEVEN * np.median(sizes) < sizes.max():
-            yield node.name
+def _is_coarse(values: Sequence[Array]) -> bool:
+    """Return whether half of some values are far below the largest."""
+    sizes = np.abs(np.stack(values))
+    return bool(sizes[0].size >= LEAST_VALUES and UNEVEN * np.median(sizes) < sizes.max())

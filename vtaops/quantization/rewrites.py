@@ -72,16 +72,16 @@ def mixed_heads(graph: Rewriting, node: NodeProto) -> Nodes | None:
 
     A dense layer has rows: it stands between a reshape, and one back to the heads, the node given.
     """
-    first, product, (result,) = node, node, node.output
-    if node.op_type == "Reshape":
-        product, first = graph.tensors.chain(node.input[0], "Gemm", "Reshape") or (node, node)
+    (result,) = node.output
+    product, first = graph.tensors.chain(node.input[0], "Gemm", "Reshape") or (node, node)
     image, attrs = graph.images.get(first.input[0]), attributes(product)
     before, after = (graph.shapes.get(name, ()) for name in (first.input[0], result))
     alike = len(before) == len(after) == 4 and before[:3] == after[:3]
-    constant = product.op_type != "Reshape" and {*product.input[1:]} <= graph.constants.keys()
-    if image is None or not (alike and constant) or attrs.get("transA"):
+    if image is None or not alike or not {*product.input[1:]} <= graph.constants.keys():
         return None
     weight = graph.constants[product.input[1]]
+    if weight.ndim != 2 or attrs.get("transA"):
+        return None
     weight = weight if attrs.get("transB") else weight.T
     name = graph.store(f"{result}:heads_weight", np.ascontiguousarray(weight[:, :, None, None]))
     inputs = [image, name, *product.input[2:]]
@@ -162,9 +162,10 @@ def response_norm(graph: Rewriting, node: NodeProto) -> Nodes | None:
         "inverses_weight": np.ones((channels, 1, 1, 1)),
     }
     if axis == 1:
-        names = {"image": data, "scaled": scaled.output[0]}
-        return graph.written(_CHANNELS_FIRST, scaled, constants, **names)
-    return graph.written(_CHANNELS_LAST, scaled, constants, whole=data)
+        names, text = {"image": data, "scaled": scaled.output[0]}, _CHANNELS_FIRST
+    else:
+        names, text = {"whole": data}, _CHANNELS_LAST
+    return graph.written(text, scaled, constants, **names)
 
 
 def _channels(graph: Rewriting, norm: NodeProto) -> int | None:

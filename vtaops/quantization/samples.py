@@ -107,16 +107,15 @@ def _sources(
         return _files(Path(source), shapes, preparation)
     if preparation is not None:
         raise ModelError(_NO_PICTURES)
-    whole: Any = source
+    items: list[tuple[str, Any]] = [(_DATA, source)]
     if not isinstance(source, Mapping) and not hasattr(source, "__array__"):
         if not isinstance(source, Iterable):
             raise ModelError(f"calibration data are files or arrays, not {type(source).__name__}")
-        items = list(source)
-        if any(_is_sample(each, shapes) for each in items):
-            places = ((f"sample {index}", each) for index, each in enumerate(items))
-            return [(place, _named(place, each, shapes)) for place, each in places]
-        whole = as_array(_DATA, items, ModelError)
-    return [(_DATA, _named(_DATA, whole, shapes))]
+        listed = list(source)
+        items = [(f"sample {index}", each) for index, each in enumerate(listed)]
+        if not any(_is_sample(each, shapes) for each in listed):
+            items = [(_DATA, as_array(_DATA, listed, ModelError))]
+    return [(place, _named(place, each, shapes)) for place, each in items]
 
 
 def _is_sample(each: Any, shapes: Mapping[str, Shape]) -> bool:
@@ -180,7 +179,7 @@ def read_arrays(file: Path) -> Sample | Array:
         if isinstance(data, np.ndarray):
             return data
         with data:
-            return {name: data[name] for name in data.files}
+            return dict(data)
 
 
 def only_input(shapes: Mapping[str, Shape], place: str) -> str:
@@ -231,10 +230,9 @@ def _count(place: str, name: str, array: Array, shape: Sequence[int]) -> int:
     if not np.isfinite(array).all():
         raise ModelError(f"{place}: {name!r} holds values that are not finite")
     whole = tuple(shape)
-    stacked = array.shape[1:] == whole  # as scalars are
-    one_image = array.shape == whole[1:] and whole[:1] == (1,)
-    batches = array.ndim == len(whole) and array.shape[1:] == whole[1:]
     size = math.prod(whole)
+    stacked, one_image = array.shape[1:] == whole, (1, *array.shape) == whole
+    batches = array.ndim == len(whole) and array.shape[1:] == whole[1:]
     if stacked or one_image or (batches and array.size % size == 0):
         return array.size // size
     raise ModelError(

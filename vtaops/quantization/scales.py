@@ -206,8 +206,7 @@ def weight_scales(
             readers[name].append(node)
     for name, those in readers.items():
         weight = constants[name]
-        axes = {_channel_axis(node, name, weight.ndim) for node in those}
-        axis = axes.pop() if free and len(axes) == 1 else None
+        axis = _channel_axis(those, name, weight.ndim) if free else None
         bounds = [_least(node, grids, constants) for node in those]
         least = reduce(np.maximum, bounds if axis is not None else [*map(np.max, bounds)])
         largest = _most(those, name, bits)
@@ -235,16 +234,19 @@ def _free_scale(weight: Array, axis: int | None, least: Array, most: int) -> Arr
     return np.where(scales < SMALLEST, 1.0 / most, scales)
 
 
-def _channel_axis(node: NodeProto, name: str, rank: int) -> int | None:
-    """Return the axis of a weight that counts the results of its product; None if there is none."""
-    attrs = attributes(node)
-    axes = {
-        "Conv": 0,
-        "ConvTranspose": None if attrs.get("group", 1) > 1 else 1,
-        "Gemm": 0 if attrs.get("transB") else 1,
-        "MatMul": 1 if rank == 2 else None,
-    }
-    return axes.get(node.op_type) if name in node.input[1:2] else None
+def _channel_axis(nodes: Sequence[NodeProto], name: str, rank: int) -> int | None:
+    """Return the axis of a weight that counts the results of its products; None if none does."""
+    axes = set[int | None]()
+    for node in nodes:
+        attrs = attributes(node)
+        known = {
+            "Conv": 0,
+            "ConvTranspose": None if attrs.get("group", 1) > 1 else 1,
+            "Gemm": 0 if attrs.get("transB") else 1,
+            "MatMul": 1 if rank == 2 else None,
+        }
+        axes.add(known.get(node.op_type) if name in node.input[1:2] else None)
+    return axes.pop() if len(axes) == 1 else None
 
 
 def _least(node: NodeProto, grids: Mapping[str, Grid], constants: Arrays) -> Array:

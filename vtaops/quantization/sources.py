@@ -52,9 +52,10 @@ def load(
     calibration: Calibration,
     shapes: Shapes | None,
     preparation: Preparation | None,
-    fixed: Mapping[str, Any],
+    fixed: Mapping[str, Any] | None,
 ) -> tuple[ModelProto, list[Sample]]:
     """Read a float model and samples; the data determine the model's dynamic dimensions."""
+    fixed = fixed or {}
     if isinstance(calibration, Iterator):
         calibration = list(calibration)
     files = isinstance(source, str | Path | require("onnx").ModelProto)
@@ -62,7 +63,7 @@ def load(
         shapes = first_shapes(calibration, inputs_as_written(source))
     if is_relax(source):
         source, shapes = from_relax(source, shapes), {}
-    elif is_torch(source):
+    elif _is_of("torch", source):
         source, shapes = from_torch(source, calibration, shapes), {}
     elif not files:
         raise ModelError(
@@ -81,30 +82,26 @@ def load(
     return model, load_samples(calibration, input_shapes(model), types, preparation, left_out=fixed)
 
 
-def is_torch(source: Any) -> bool:
-    """Return whether a source is a torch module or program, without importing torch."""
-    return any(kind.__module__.split(".")[0] == "torch" for kind in type(source).__mro__)
+def _is_of(package: str, source: Any) -> bool:
+    """Return whether a source is of a package's kinds, without importing it."""
+    return any(kind.__module__.split(".")[0] == package for kind in type(source).__mro__)
 
 
 def is_relax(source: Any) -> bool:
     """Whether a source is read as a network first: TFLite or Relax."""
     if isinstance(source, str | Path):
         return Path(source).suffix == ".tflite"
-    return type(source).__module__.split(".")[0] == "tvm"
+    return _is_of("tvm", source)
 
 
 def inputs_as_written(source: str | Path | ModelProto) -> dict[str, tuple[int | None, ...]]:
-    """Return the inputs' shapes, with None for open dimensions; none if the file is no model."""
+    """Return the inputs' shapes, with None for open dimensions."""
     from vtaops.frontends import open_shapes
 
-    if not isinstance(source, require("onnx").ModelProto):
-        path = Path(source)
-        try:  # whoever opens the file reports its errors
-            if path.suffix == ".tflite":
-                return open_shapes(path)
-            source = read(path)
-        except (ModelError, UnsupportedError):
-            return {}
+    if isinstance(source, str | Path):
+        if is_relax(source):
+            return open_shapes(Path(source))
+        source = read(Path(source))
     shapes = input_shapes(source).items()
     return {name: tuple(size if size > 0 else None for size in shape) for name, shape in shapes}
 
@@ -140,7 +137,7 @@ def from_torch(source: Any, calibration: Calibration, shapes: Shapes | None) -> 
 
     if isinstance(source, torch.export.ExportedProgram):
         names = list(source.graph_signature.user_inputs)
-        values = {node.name: node.meta["val"] for node in source.graph.nodes if node.name in names}
+        values = {node.name: node.meta.get("val") for node in source.graph.nodes}
         batches = [values[name].shape[:1] for name in names]
         dynamic = [any(not isinstance(size, int) for size in batch) for batch in batches]
         inputs = zip(source.example_inputs[0], dynamic, strict=True)
