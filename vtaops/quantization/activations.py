@@ -30,8 +30,8 @@ class Function:
 
 def functions(model: ModelProto) -> list[Function]:
     """Return the functions of one tensor in a model, those that are not linear."""
-    nodes, scalars = {node.name: node for node in model.graph.node}, _factors(Connections(model))
-    curved = {name for name, node in nodes.items() if _is_curved(node, scalars)}
+    scalars = _factors(Connections(model))
+    curved = {node.name for node in model.graph.node if _is_curved(node, scalars)}
     return [f for f in elementwise(model) if not curved.isdisjoint(f.nodes)]
 
 

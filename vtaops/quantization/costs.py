@@ -123,7 +123,7 @@ class Switches:
     def __init__(self, model: ModelProto, quantized: ModelProto, samples: Sequence[Sample]) -> None:
         ends = [value.name for value in model.graph.output]
         self.images = {n: i for n, i in images(model, quantized).items() if n not in ends}
-        self._probe = Probe(switched(model, quantized, self.images), ends)
+        self._probe = Probe(switched(model, quantized, self.images))
         self._samples = spread(samples, JUDGES)
         self._exact = outputs(model, self._samples, exact=False)
 

@@ -164,8 +164,7 @@ class _Network:
                 if sizes.any():
                     sizes *= np.median(reach[outputs]) / np.median(sizes[sizes > 0])
                 np.maximum.at(strength, outputs, sizes)
-        factors: Array = np.where(self.free, REACH / strength, 1.0)
-        return factors
+        return np.asarray(np.where(self.free, REACH / strength, 1.0))
 
     def _products(self) -> Iterator[tuple[NodeProto, Array, Array, Array]]:
         """Yield the nodes with weights, these as float64, and the classes of inputs and outputs."""

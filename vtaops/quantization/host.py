@@ -84,7 +84,8 @@ class _Search:
         functions = self._chosen(_is_host_function)
         exact = self._chosen(lambda node: isinstance(node.op, ops.FloatOperator))
         products = self._chosen(_is_product)
-        left, loose = self.nodes.keys() - functions - exact - products, {*functions}
+        others = self.nodes.keys() - functions - exact - products
+        left, loose = others if products else set(), {*functions}
         while joining := {n for n in left - loose if self._joins(n, loose, loose | exact)}:
             loose |= joining
         floats = loose | exact

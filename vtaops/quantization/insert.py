@@ -232,11 +232,11 @@ class _Insertion:
         """Add the pair of a tensor that has a grid and that integers write or read."""
         if name not in self.shown:
             return
-        grid, source = self.grids[name], name
+        grid, source, image = self.grids[name], name, f"{name}{self.mark}rounded"
         if name in self.tensors.outputs:  # its writer writes another tensor
-            source, written = f"{name}{self.mark}exact", self.tensors.writers[name].output
+            source, image = f"{name}{self.mark}exact", name
+            written = self.tensors.writers[name].output
             written[[*written].index(name)] = source
-        image = name if source != name else f"{name}{self.mark}rounded"
         parameters = self._parameters(name, np.float32(grid.scale), np.int8(grid.zero_point))
         self._add("QuantizeLinear", [source, *parameters], f"{name}{self.mark}quantized")
         self._add("DequantizeLinear", [f"{name}{self.mark}quantized", *parameters], image)

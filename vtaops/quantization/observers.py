@@ -211,11 +211,10 @@ def _inputs(node: NodeProto, weight: Array, value: Array, most: int) -> Array:
     window = Window(weight.shape[2:], strides, tuple(attrs.get("pads", 2 * (0, 0))), dilation)
     size = window.out_size(*value.shape[2:])
     step = max(1, round(math.sqrt(math.prod(size) / most)))
-    top, left, bottom, right = window.padding
-    padded = np.pad(value, ((0, 0), (0, 0), (top, bottom), (left, right)))
+    sides = zip(window.padding[:2], window.padding[2:], strict=True)
+    padded = np.pad(value, ((0, 0), (0, 0), *sides))
     seen = [padded[pixels][..., ::step, ::step] for *_, pixels in window.taps(*size)]
     batch, channels, height, width = seen[0].shape
     groups = attrs.get("group", 1)
     cut = np.stack(seen, axis=-1).reshape(batch, groups, channels // groups, -1, len(seen))
-    taps: Array = cut.transpose(1, 0, 3, 2, 4).reshape(groups, batch * height * width, -1)
-    return taps
+    return np.asarray(cut.transpose(1, 0, 3, 2, 4).reshape(groups, batch * height * width, -1))

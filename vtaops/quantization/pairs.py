@@ -67,9 +67,9 @@ def operators_of(model: ModelProto) -> dict[str, str]:
 def _is_rounded(node: NodeProto, tensors: Connections) -> bool:
     """Return whether a result is quantised, maybe behind activations, and read by nothing else."""
     reader = tensors.only_reader(node.output[0])
-    while reader is not None and reader.op_type in SATURATING:
-        reader = tensors.only_reader(reader.output[0])
-    return reader is not None and reader.op_type == "QuantizeLinear"
+    if reader is None or reader.op_type not in SATURATING:
+        return reader is not None and reader.op_type == "QuantizeLinear"
+    return _is_rounded(reader, tensors)
 
 
 def _fits(convolution: NodeProto, residual: str, tensors: Connections) -> bool:

@@ -280,7 +280,7 @@ def _recipes(
     """Return the first recipe, and the options to try, each with the dB from which not."""
     given = {name: value for name, value in options.items() if value is not None}
     default = {"zero_points": free, "learned_rounding": bits < 8}
-    start = Recipe(**{**default, **given})
+    start = Recipe(**(default | given))
     tried = dict.fromkeys(asdict(start), math.inf) if searched else TRIED
     return start, {option: most for option, most in tried.items() if option not in given}
 
@@ -300,9 +300,8 @@ def _told(done: Quantization) -> Quantization:
         warnings.warn(str(done.relief), PlacementWarning, stacklevel=5)
     if not done.on_integers:
         kinds = ", ".join(sorted({node.op_type for node in done.model.graph.node}))
-        text = f"no part of the network ({kinds}) is computed in integers on the device: "
-        text += "the file stays float"
-        warnings.warn(text, PlacementWarning, stacklevel=5)
+        text = f"no part of the network ({kinds}) is computed in integers on the device: the file"
+        warnings.warn(f"{text} stays float", PlacementWarning, stacklevel=5)
     return done
 
 
@@ -369,8 +368,8 @@ class _Quantizer:
         if recipe.learned_rounding:
             learn_rounding(corrected, weights, observed.moments.moments)
         if recipe.bias_correction:
-            constants = initializers(observed.model)
-            correct_biases(corrected, weights, observed.means.told, constants)
+            plain = initializers(observed.model)
+            correct_biases(corrected, weights, observed.means.told, plain)
         model = insert_pairs(corrected, *placed)
         return Quantization(
             model, observed.model, corrected, self.samples, recipe, observed.equalized

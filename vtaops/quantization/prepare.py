@@ -92,7 +92,7 @@ def _unchanged(graph: Rewriting, node: NodeProto) -> str | None:
     if node.op_type == "Where" and node.input[0] not in graph.constants:
         return _softmax_behind(graph.tensors, *node.input)
     shape, taken = graph.shapes.get(node.output[0]), _taken(node, graph.constants)
-    return next((name for name in taken if graph.shapes.get(name, ()) == shape), None)
+    return next((n for n in taken if n in graph.shapes and graph.shapes[n] == shape), None)
 
 
 def _taken(node: NodeProto, constants: Arrays) -> list[str]:
@@ -210,8 +210,7 @@ def _deviation(node: NodeProto, variance: Array) -> Array:
             f"BatchNormalization {node.name or node.output[0]!r} has a variance of "
             f"{spread.min():g} with epsilon; it must be positive and finite"
         )
-    deviation: Array = np.sqrt(spread)
-    return deviation
+    return np.asarray(np.sqrt(spread))
 
 
 LAYER_NORMS = 17

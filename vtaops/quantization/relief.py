@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,6 @@ from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
 from vtaops.graph.onnx_files import (
     ModelProto,
-    NodeProto,
     inferred_shapes,
     initializers,
     needed,
@@ -186,16 +185,17 @@ class _Search:
 
 def multiplications(model: ModelProto) -> dict[str, int]:
     """Return the multiplications of the products of a prepared model."""
-    shapes = inferred_shapes(model)
+    shapes, work = inferred_shapes(model), dict[str, int]()
     shapes |= {name: value.shape for name, value in initializers(model).items()}
-    return {n.name: _work(n, shapes) for n in model.graph.node if n.op_type in PRODUCTS}
-
-
-def _work(node: NodeProto, shapes: Mapping[str, Sequence[int]]) -> int:
-    data, weight, result = (shapes.get(n) or (1,) for n in (*node.input[:2], node.output[0]))
-    # Each value of the input of a transposed convolution meets the kernels of a channel.
-    each = weight[1:] if node.op_type in ("Conv", "ConvTranspose") else data[-1:]
-    return math.prod(data if node.op_type == "ConvTranspose" else result) * math.prod(each)
+    for node in model.graph.node:
+        if node.op_type in PRODUCTS:
+            names = (*node.input[:2], node.output[0])
+            data, weight, result = (shapes.get(name) or (1,) for name in names)
+            # Each value of the input of a transposed convolution meets the kernels of a channel.
+            each = weight[1:] if node.op_type in ("Conv", "ConvTranspose") else data[-1:]
+            values = data if node.op_type == "ConvTranspose" else result
+            work[node.name] = math.prod(values) * math.prod(each)
+    return work
 
 
 def _tensors_of_products(model: ModelProto, found: Collection[str]) -> dict[str, set[str]]:

@@ -186,8 +186,7 @@ class WeightScale:
 
     def rounded(self, value: Array) -> Array:
         """Return the real numbers that stand for a constant, as float64."""
-        rounded: Array = self.integers(value) * self.steps(value.ndim)
-        return rounded
+        return np.asarray(self.integers(value) * self.steps(value.ndim))
 
 
 def weight_scales(

@@ -172,8 +172,9 @@ def _module(program: Any, examples: Any) -> Any:
 def _parameters(module: Any) -> list[str]:
     """Return the parameters of `forward` without default values."""
     parameters = inspect.signature(module.forward).parameters.values()
-    plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return [p.name for p in parameters if p.default is p.empty and p.kind in plain] or ["input"]
+    return [
+        p.name for p in parameters if p.default is p.empty and p.kind <= p.POSITIONAL_OR_KEYWORD
+    ] or ["input"]
 
 
 def _examples(
