@@ -61,8 +61,7 @@ def norms(model: ModelProto) -> list[Function]:
         return []
     tensors, result = Connections(model), []
     for root, end in row_norms(read_model(model)):
-        others = [node for node in model.graph.node if root.name not in node.output]
-        nodes = needed(others, [end.name])
+        nodes = needed([n for n in model.graph.node if root.name not in n.output], [end.name])
         inner = {name for node in nodes for name in node.output}
         if _is_closed(inner - {end.name}, inner, tensors):
             result.append(Function(root.name, end.name, tuple(node.name for node in nodes)))

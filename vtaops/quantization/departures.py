@@ -147,9 +147,8 @@ def _beside(model: ModelProto, quantized: ModelProto) -> tuple[ModelProto, dict[
         The file's tensor for each tensor of the float model that it has.
     """
     file, written, constants = deepcopy(quantized), producers(quantized), initializers(model)
-    inputs = [value.name for value in graph_inputs(model)]
     held, twins = images(model, quantized), {node.name: node for node in quantized.graph.node}
-    read = {name: name for name in inputs} | held
+    read = {value.name: value.name for value in graph_inputs(model)} | held
     for name in constants.keys() - held.keys():
         replace_initializer(file, _float(name), constants[name])
     for node in model.graph.node:

@@ -29,7 +29,7 @@ from vtaops.graph.onnx_files import (
 )
 from vtaops.quantization.activations import functions
 from vtaops.quantization.disjoint_sets import DisjointSets
-from vtaops.quantization.observers import Kept, observe, peaks
+from vtaops.quantization.observers import PerSample, observe, peaks
 from vtaops.quantization.samples import Sample
 from vtaops.quantization.scales import saturated
 
@@ -60,7 +60,7 @@ def equalize(model: ModelProto, samples: Sequence[Sample]) -> int:
         return 0
     entering, channels = saturated(model), network.channels
     shown = [n for n in float_tensors(model) if len(channels.get(n, ())) and n not in entering]
-    seen = Kept(shown, peaks)
+    seen = PerSample(shown, peaks)
     observe(model, samples, [seen], "equalize, image")
     ranges = np.zeros(len(network.free))
     for name, told in seen.told.items():

@@ -216,8 +216,8 @@ class _Insertion:
                 self._add_pair(name)
         refill(self.model.graph.node, _by_breadth(self.nodes))
         read = self.tensors.outputs.union(*map(read_by, self.nodes))
-        kept = [tensor for tensor in self.model.graph.initializer if tensor.name in read]
-        refill(self.model.graph.initializer, kept)
+        constants = self.model.graph.initializer
+        refill(constants, [tensor for tensor in constants if tensor.name in read])
         del self.model.graph.value_info[:]
 
     def _reads_image(self, node: NodeProto, name: str) -> bool:

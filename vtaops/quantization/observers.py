@@ -62,7 +62,7 @@ def observe(
                 observer.see(name, values[name])
 
 
-class Kept:
+class PerSample:
     """What a function tells of each value of each tensor."""
 
     def __init__(self, names: Collection[str], tell: Callable[[Array], Any]) -> None:

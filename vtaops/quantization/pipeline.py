@@ -32,8 +32,8 @@ from vtaops.quantization.host import float_parts
 from vtaops.quantization.insert import given_floats, insert_pairs, integer_weights
 from vtaops.quantization.masks import choose_masks
 from vtaops.quantization.observers import (
-    Kept,
     Moments,
+    PerSample,
     SquaredErrors,
     ends,
     lost,
@@ -347,8 +347,9 @@ class _Quantizer:
         ranges, groups = shared_ranges(model, observed.ranges)
         grids = {name: covering_grid(reach, zero_points) for name, reach in ranges.items()}
         if not self.free:
-            errors = observed.errors
-            grids = power_of_two_grids(model, errors, ranges, groups, zero_points=zero_points)
+            grids = power_of_two_grids(
+                model, observed.errors, ranges, groups, zero_points=zero_points
+            )
         excluded = left.union(lost(observed.rows.told, grids))
         weigh = partial(integer_weights, model, free=self.free, bits=self.bits)
         weights = weigh(grids, excluded)
@@ -402,11 +403,11 @@ class _Observed:
         floats = [n for n, kind in input_dtypes(model).items() if kind == np.float32]
         names = [*floats, *float_tensors(model)]
         layers = learnable(model, constants) if quantizer.learned else []
-        found = Kept(names, ends)
+        found = PerSample(names, ends)
         self.errors = SquaredErrors([] if quantizer.free else names)
-        self.means = Kept({node.input[0] for node in correctable(model, constants)}, means)
+        self.means = PerSample({node.input[0] for node in correctable(model, constants)}, means)
         self.moments = Moments(layers, constants, len(samples))
-        self.rows = Kept([norm.root for norm in norms(model)], row_sizes)
+        self.rows = PerSample([norm.root for norm in norms(model)], row_sizes)
         shown = found, self.errors, self.means, self.moments, self.rows
         observe(model, samples, shown, "calibrate image")
         self.ranges = reached(model, ranges(found.told))
