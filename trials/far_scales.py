@@ -21,9 +21,12 @@ from vtaops.graph.probe import Probe
 
 KINDS = (
     *("Add", "Sub", "Mul", "Max", "Min", "Where", "Concat", "Gather", "MatMul", "Sum"),
-    *("gate", "Residual", "Constant", "Bias", "LeakyRelu", "Pad", "Relu", "Gemm", "Bounds"),
+    *("gate", "Residual", "Constant", "Bias", "LeakyRelu", "Pad", "Relu"),
 )
 """Operators of ONNX, and combinations: a vector for each channel, a convolution and a sum."""
+
+NAMED = "Gemm", "Bounds"
+"""More of them, in cases of their own: ``Gemm/7``."""
 
 ERROR = 2.0**-14
 """The smaller of two terms is kept to this part of the greater one."""
@@ -40,12 +43,14 @@ class Case:
     """A random file with what its judge needs."""
 
     seed: int
+    named: str = ""
     rng: np.random.Generator = field(init=False)
 
     def __post_init__(self) -> None:
         self.rng = np.random.default_rng(self.seed)
         rng = self.rng
-        self.kind = KINDS[int(rng.integers(len(KINDS)))]
+        drawn = KINDS[int(rng.integers(len(KINDS)))]
+        self.kind = self.named or drawn
         self.powers = bool(rng.random() < 0.5)
         self.dtype = np.dtype(rng.choice(["int8", "uint8"]))
         self.batch = int(rng.integers(1, 5))
@@ -265,10 +270,18 @@ CONFIGS = ("", "", "pynq", "pynq_ext", "pynq_exact")
 
 
 def trial(case: str) -> Result:
-    """Judge the file of one seed."""
-    made = Case(int(case))
-    error = judge(made, CONFIGS[int(case) % len(CONFIGS)])
+    """Judge the file of one seed, ``7``, or of one of a kind, ``Gemm/7``."""
+    named, _, seed = case.rpartition("/")
+    made = Case(int(seed), named)
+    error = judge(made, CONFIGS[int(seed) % len(CONFIGS)])
     return result(made.kind, error, files=1, right=not error)
 
 
-CAMPAIGN = Campaign(lambda count: [str(seed) for seed in range(count)], trial, count=2600)
+CAMPAIGN = Campaign(
+    lambda count: [
+        *map(str, range(count)),
+        *(f"{kind}/{seed}" for seed in range(count // 10) for kind in NAMED),
+    ],
+    trial,
+    count=2600,
+)

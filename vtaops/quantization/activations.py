@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vtaops.frontends import read_model, row_norms
-from vtaops.graph.onnx_files import Connections, ModelProto, NodeProto
+from vtaops.graph.onnx_files import Connections, ModelProto, NodeProto, needed
 
 LINEAR = frozenset({"Add", "Sub", "Mul", "Div", "Relu", "Clip", "LeakyRelu"})
 """Elementwise operators that do not make such a function by themselves."""
@@ -30,8 +30,8 @@ class Function:
 
 def functions(model: ModelProto) -> list[Function]:
     """Return the functions of one tensor in a model, those that are not linear."""
-    nodes, scalars = {node.name: node for node in model.graph.node}, _factors(Connections(model))
-    curved = {name for name, node in nodes.items() if _is_curved(node, scalars)}
+    scalars = _factors(Connections(model))
+    curved = {node.name for node in model.graph.node if _is_curved(node, scalars)}
     return [f for f in elementwise(model) if not curved.isdisjoint(f.nodes)]
 
 
@@ -46,19 +46,13 @@ def elementwise(model: ModelProto) -> list[Function]:
     result: list[Function] = []
     seen: set[str] = set()
     for end in reversed(places):
-        root, inner = ("", set()) if end in seen else _farthest(end, tensors, scalars, places)
-        if inner:
+        if end not in seen:
+            root, inner = _farthest(end, tensors, scalars, places)
             seen |= inner  # what lies in between begins at the same root, and computes less
-            result.append(_function(model, tensors, root, end, inner))
+            nodes = (node.name for node in model.graph.node if not inner.isdisjoint(node.output))
+            if inner:
+                result.append(Function(root, end, tuple(nodes)))
     return result
-
-
-def _function(
-    model: ModelProto, tensors: Connections, root: str, end: str, inner: set[str]
-) -> Function:
-    """Return the function whose nodes write some tensors."""
-    names = {tensors.writers[name].name for name in inner}
-    return Function(root, end, tuple(n.name for n in model.graph.node if n.name in names))
 
 
 def norms(model: ModelProto) -> list[Function]:
@@ -67,9 +61,10 @@ def norms(model: ModelProto) -> list[Function]:
         return []
     tensors, result = Connections(model), []
     for root, end in row_norms(read_model(model)):
-        inner = _between(root.name, end.name, tensors.writers, {*tensors.constants})
+        nodes = needed([n for n in model.graph.node if root.name not in n.output], [end.name])
+        inner = {name for node in nodes for name in node.output}
         if _is_closed(inner - {end.name}, inner, tensors):
-            result.append(_function(model, tensors, root.name, end.name, inner))
+            result.append(Function(root.name, end.name, tuple(node.name for node in nodes)))
     return result
 
 
@@ -106,24 +101,10 @@ def _farthest(
             (root,), found = heads, {*inner}
 
 
-def _between(root: str, end: str, writers: dict[str, NodeProto], scalars: set[str]) -> set[str]:
-    """Return the tensors computed between `root` and `end`, including `end`."""
-    between: set[str] = set()
-    stack = [end]
-    while stack:
-        name = stack.pop()
-        if name and name != root and name not in between and name not in scalars:
-            between.add(name)
-            stack.extend(writers[name].input)
-    return between
-
-
 def _is_closed(names: set[str], inner: set[str], tensors: Connections) -> bool:
     """Return whether only what writes inner tensors reads these, none of which is an output."""
-    return all(
-        name not in tensors.outputs and all(r.output[0] in inner for r in tensors.readers[name])
-        for name in names
-    )
+    readers = (reader for name in names for reader in tensors.readers[name])
+    return names.isdisjoint(tensors.outputs) and all(r.output[0] in inner for r in readers)
 
 
 def _is_curved(node: NodeProto, scalars: set[str]) -> bool:

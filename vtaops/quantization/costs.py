@@ -7,6 +7,7 @@ may vanish, that of a score may not.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Collection, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -23,13 +24,13 @@ from vtaops.graph.onnx_files import (
     make_node,
     producers,
     refill,
-    rename_inner,
     replace_initializer,
     require,
 )
 from vtaops.graph.probe import Probe
 from vtaops.quantization.pairs import images, operators_of
 from vtaops.quantization.quality import FEW, outputs, spread, sqnrs
+from vtaops.quantization.rewriting import let_read
 from vtaops.quantization.samples import Sample
 from vtaops.quantization.scales import PRODUCTS
 
@@ -86,18 +87,19 @@ def costs(
     count
         How many tensors to return at most.
     """
-    switches = Switches(model, quantized, spread(samples, JUDGES))
-    rounded = switches.mean_sqnr(())
+    switches = Switches(model, quantized, samples)
+    rounded = _mean(switches.sqnrs(()))
     gains = {
-        name: switches.mean_sqnr([name]) - rounded
+        name: _mean(switches.sqnrs([name])) - rounded
         for name in tracked("try a tensor in float", [*switches.images])
     }
     tensors, written, stored = Connections(model), producers(quantized), initializers(quantized)
-    worst = sorted(gains, key=lambda name: -gains[name])[:count]
+    most = heapq.nlargest(count, gains, key=gains.__getitem__)
+    worst = [name for name in most if gains[name] > LEAST_GAIN]
     known = {**tensors.constants, **samples[0]}
     known |= Probe(model, [n for n in worst if n not in known], exact=False).run(samples[0])
     kinds, result = operators_of(model), []
-    for name in (name for name in worst if gains[name] > LEAST_GAIN):
+    for name in worst:
         value, pair = known[name], written[switches.images[name]]
         steps = float(np.abs(value).max(initial=0.0)) / float(stored[pair.input[1]].min())
         advice = _advice(name, value, steps, tensors)
@@ -105,8 +107,12 @@ def costs(
     return result
 
 
+def _mean(decibels: Sequence[float]) -> float:
+    return float(np.minimum(decibels, MOST_DB).mean())
+
+
 class Switches:
-    """A file whose tensors may pass in float, and what its outputs keep on some samples.
+    """A file whose tensors may pass in float, and what its outputs keep on a few samples.
 
     Attributes
     ----------
@@ -117,18 +123,15 @@ class Switches:
     def __init__(self, model: ModelProto, quantized: ModelProto, samples: Sequence[Sample]) -> None:
         ends = [value.name for value in model.graph.output]
         self.images = {n: i for n, i in images(model, quantized).items() if n not in ends}
-        self._probe = Probe(switched(model, quantized, self.images), ends)
-        self._samples, self._exact = samples, outputs(model, samples, exact=False)
+        self._probe = Probe(switched(model, quantized, self.images))
+        self._samples = spread(samples, JUDGES)
+        self._exact = outputs(model, self._samples, exact=False)
 
     def sqnrs(self, passing: Collection[str]) -> list[float]:
         """Return the dB of each output with some tensors in float."""
         switches = {f"switch/{name}": np.array(name in passing) for name in self.images}
         runs = (self._probe.run({**sample, **switches}) for sample in self._samples)
         return sqnrs(self._exact, runs)
-
-    def mean_sqnr(self, passing: Collection[str]) -> float:
-        """Return the mean of these dB."""
-        return float(np.minimum(self.sqnrs(passing), MOST_DB).mean())
 
 
 def switched(model: ModelProto, quantized: ModelProto, found: dict[str, str]) -> ModelProto:
@@ -148,8 +151,7 @@ def switched(model: ModelProto, quantized: ModelProto, found: dict[str, str]) ->
     renamed = {image: switch.output[0] for image, switch in switches.items()}
     nodes = []
     for node in result.graph.node:
-        node.input[:] = [renamed.get(name, name) for name in node.input]
-        rename_inner(node, renamed)
+        let_read(node, renamed)
         nodes += [node, *(switches[name] for name in node.output if name in switches)]
     refill(result.graph.node, nodes)
     return result
@@ -157,7 +159,7 @@ def switched(model: ModelProto, quantized: ModelProto, found: dict[str, str]) ->
 
 def _advice(name: str, value: Array, steps: float, tensors: Connections) -> str:
     """Return what would help: the reason that shows in the values first, a float node last."""
-    readers = tensors.readers.get(name, [])
+    writer, readers = tensors.writers.get(name), tensors.readers.get(name, [])
     if name in tensors.constants and value.ndim > 1:
         several = "free scales, one for each channel, or equalization"
         return several if _uneven(value, 0) else "learned rounding"
@@ -166,15 +168,13 @@ def _advice(name: str, value: Array, steps: float, tensors: Connections) -> str:
         return f"--float {joined[0]}, whose parts have one grid"
     if value.ndim == 4 and _uneven(value, 1):
         return "equalization: its channels differ in range"
-    return f"--float {_rounding_node(name, tensors).name}"
+    return f"--float {_rounded_for(writer, readers).name}"
 
 
-def _rounding_node(name: str, tensors: Connections) -> NodeProto:
+def _rounded_for(writer: NodeProto | None, readers: Sequence[NodeProto]) -> NodeProto:
     """Return the node for which a tensor is rounded: a product that writes it, else a reader."""
-    writer, readers = tensors.writers.get(name), tensors.readers.get(name, [])
-    if writer is not None and (writer.op_type in PRODUCTS or not readers):
-        return writer
-    return readers[0]
+    written = writer is not None and (writer.op_type in PRODUCTS or not readers)
+    return writer if written else readers[0]
 
 
 def _uneven(value: Array, axis: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.errors import ModelError, raising
-from vtaops.base.files import exists
 from vtaops.base.shapes import Array
-from vtaops.quantization.pictures import Preparation, is_picture, read_picture
-from vtaops.quantization.samples import Sample, load_samples, only_input, read_arrays
+from vtaops.quantization.pictures import Preparation, is_picture
+from vtaops.quantization.samples import Sample, load_samples, read_arrays, read_sample
 
 LABELS = "labels"
 """Name of the array of labels in an `.npz` file."""
@@ -74,16 +73,13 @@ def load_dataset(
         If there are no data, or they do not suit the model.
     """
     path = Path(source)
-    if not exists(path):
-        raise ModelError(f"the data {path} do not exist")
     if path.suffix == ".npz":
         return _arrays(path, shapes)
     if path.suffix == ".json":
         return _boxes(path, shapes, preparation)
-    folders = sorted(each for each in path.iterdir() if each.is_dir()) if path.is_dir() else []
-    if folders:
+    if folders := sorted(filter(Path.is_dir, path.glob("*"))):
         return _by_class(folders, shapes, preparation)
-    return Dataset([*_unlabelled(load_samples(path, shapes, None, preparation))], {})
+    return Dataset(_unlabelled(load_samples(path, shapes, None, preparation)), {})
 
 
 def _by_class(folders: Sequence[Path], shapes: Shapes, preparation: Preparation | None) -> Dataset:
@@ -101,17 +97,12 @@ def _by_class(folders: Sequence[Path], shapes: Shapes, preparation: Preparation 
 
 
 def _pictured(file: Path, shapes: Shapes, preparation: Preparation | None, label: Any) -> Case:
-    name = only_input(shapes, str(file))
-
-    def read() -> Sample:
-        return {name: read_picture(file, name, shapes[name], preparation)}
-
+    read = partial(read_sample, file, shapes, preparation)
     return Case(f"{file.parent.name}/{file.name}", read, label)
 
 
-def _unlabelled(samples: Sequence[Sample]) -> Iterator[Case]:
-    for number, sample in enumerate(samples):
-        yield Case(f"sample {number}", partial(dict, sample))
+def _unlabelled(samples: Sequence[Sample]) -> list[Case]:
+    return [Case(f"sample {n}", partial(dict, sample)) for n, sample in enumerate(samples)]
 
 
 def _arrays(path: Path, shapes: Shapes) -> Dataset:
@@ -119,7 +110,7 @@ def _arrays(path: Path, shapes: Shapes) -> Dataset:
     arrays = read_arrays(path)
     assert isinstance(arrays, dict)  # as the suffix says
     labels = arrays.pop(LABELS, None) if LABELS not in shapes else None
-    cases = [*_unlabelled(load_samples(arrays, shapes))]
+    cases = _unlabelled(load_samples(arrays, shapes))
     if labels is None:
         return Dataset(cases, {})
     if len(labels) != len(cases) or labels.dtype.kind not in "iuU":

@@ -24,12 +24,12 @@ from vtaops.graph.onnx_files import (
     graph_inputs,
     initializers,
     producers,
-    read_outside,
-    rename_inner,
+    read_by,
     replace_initializer,
 )
 from vtaops.graph.probe import Probe
 from vtaops.quantization.pairs import images, operators_of
+from vtaops.quantization.rewriting import let_read
 from vtaops.quantization.samples import Sample
 
 PRECISION = 1e-4
@@ -147,9 +147,8 @@ def _beside(model: ModelProto, quantized: ModelProto) -> tuple[ModelProto, dict[
         The file's tensor for each tensor of the float model that it has.
     """
     file, written, constants = deepcopy(quantized), producers(quantized), initializers(model)
-    inputs = [value.name for value in graph_inputs(model)]
     held, twins = images(model, quantized), {node.name: node for node in quantized.graph.node}
-    read = {name: name for name in inputs} | held
+    read = {value.name: value.name for value in graph_inputs(model)} | held
     for name in constants.keys() - held.keys():
         replace_initializer(file, _float(name), constants[name])
     for node in model.graph.node:
@@ -158,16 +157,10 @@ def _beside(model: ModelProto, quantized: ModelProto) -> tuple[ModelProto, dict[
         beside.name = _float(node.name)
         shared = {*twins[node.name].input} & held.keys() if node.name in twins else {}
         known = read | dict(zip(shared, shared, strict=True))  # floats that have integers beside
-        beside.input[:] = [known.get(name, _float(name)) for name in node.input]
+        let_read(beside, {name: known.get(name, _float(name)) for name in read_by(node)})
         beside.output[:] = map(_float, node.output)
-        _read_inside(beside, known)
     ends = {value.name: value.name for value in model.graph.output if value.name in written}
     return file, ends | held
-
-
-def _read_inside(node: NodeProto, known: dict[str, str]) -> None:
-    """Let the subgraphs of a float node read what the node reads."""
-    rename_inner(node, {name: known.get(name, _float(name)) for name in read_outside(node)})
 
 
 def _float(name: str) -> str:

@@ -22,6 +22,7 @@ class DisjointSets(Generic[T]):
             element = parent
         return element
 
-    def join(self, kept: T, other: T) -> None:
-        """Unite two sets; the representative of `kept` is that of both."""
-        self._parents[self.root(other)] = self.root(kept)
+    def join(self, kept: T, *others: T) -> None:
+        """Unite sets; the representative of `kept` is that of all."""
+        for other in others:
+            self._parents[self.root(other)] = self.root(kept)

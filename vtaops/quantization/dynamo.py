@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from vtaops.base.errors import ArgumentError, PlacementWarning, VTAError
@@ -70,51 +69,54 @@ def _frozen(graph: Any, examples: Sequence[Any]) -> tuple[Any, list[int]]:
     return module.eval(), places
 
 
+def _array(argument: Any) -> Array:
+    values: Array = argument.detach().cpu().numpy()
+    return values
+
+
 class _Compiled:
     """A graph: at first in floating point, then a model on a device."""
 
     def __init__(self, module: Any, places: list[int], calls: int, options: dict[str, Any]) -> None:
         self._module, self._places, self._calls = module, places, calls
+        self._names = [node.target for node in module.graph.nodes if node.op == "placeholder"]
         self._config = options.pop("config", None)
         self._session = options.pop("session", None)
         self._data = options.pop("calibration", None)
         self._options = options
-        self._seen: list[list[Array]] = []
-        self._model: Any = None
-        self._floats = False
+        self._seen: list[dict[str, Array]] = []
+        self._run: Callable[..., Any] | None = None
 
     def __call__(self, *arguments: Any) -> Any:
         """Return the results for the arguments of the graph, as a tuple of tensors."""
         inputs = [arguments[place] for place in self._places]
-        if self._model is None and not self._floats:
+        if self._run is None:
             self._prepare(inputs)
-        if self._model is None:
-            return self._module(*inputs)
-        arrays = [argument.detach().cpu().numpy() for argument in inputs]
-        outputs = self._model.run(*arrays, session=self._session)
-        results = outputs if isinstance(outputs, tuple) else (outputs,)
-        return tuple(map(torch.from_numpy, results))
+        return (self._run or self._module)(*inputs)
 
     def _prepare(self, given: Sequence[Any]) -> None:
         """Keep a call for calibration, or compile if there are enough."""
         if self._data is None and len(self._seen) < self._calls:
-            self._seen.append([argument.detach().cpu().numpy() for argument in given])
+            self._seen.append(dict(zip(self._names, map(_array, given), strict=True)))
             return
         try:
-            self._model = self._compiled()
+            self._run = self._compiled()
         except VTAError as error:
-            self._floats = True
+            self._run = self._module
             text = f"a part of the module stays in floating point: {error}"
             warnings.warn(text, PlacementWarning, stacklevel=2)
         self._seen.clear()
 
-    def _compiled(self) -> Any:
-        data = self._data
-        if data is None:
-            names = [n.target for n in self._module.graph.nodes if n.op == "placeholder"]
-            columns = zip(*self._seen, strict=True)
-            data = {n: np.concatenate(arrays) for n, arrays in zip(names, columns, strict=True)}
+    def _compiled(self) -> Callable[..., Any]:
+        data = self._seen if self._data is None else self._data
         target = target_of(self._config, None)
         scales = "free" if target.scales else "pow2"
         model = quantize(self._module, data, **{"scales": scales, **self._options})
-        return compile_model(model, target.config)
+        compiled: Any = compile_model(model, target.config)
+
+        def run(*inputs: Any) -> Any:
+            outputs = compiled.run(*map(_array, inputs), session=self._session)
+            results = outputs if isinstance(outputs, tuple) else (outputs,)
+            return tuple(map(torch.from_numpy, results))
+
+        return run

@@ -13,7 +13,7 @@ values or its weights are as large as those of the others, since both are rounde
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from vtaops.graph.onnx_files import (
 )
 from vtaops.quantization.activations import functions
 from vtaops.quantization.disjoint_sets import DisjointSets
-from vtaops.quantization.observers import Channels, observe
+from vtaops.quantization.observers import PerSample, observe, peaks
 from vtaops.quantization.samples import Sample
 from vtaops.quantization.scales import saturated
 
@@ -58,9 +58,15 @@ def equalize(model: ModelProto, samples: Sequence[Sample]) -> int:
     network = _Network(model)
     if not network.free.any():
         return 0
-    factors = network.factors(_ranges(model, network, samples))
-    network.apply(factors)
-    return sum(bool(network.free[ids].any()) for name, ids in network.channels.items() if ids.size)
+    entering, channels = saturated(model), network.channels
+    shown = [n for n in float_tensors(model) if len(channels.get(n, ())) and n not in entering]
+    seen = PerSample(shown, peaks)
+    observe(model, samples, [seen], "equalize, image")
+    ranges = np.zeros(len(network.free))
+    for name, told in seen.told.items():
+        np.maximum.at(ranges, channels[name], np.max(told, axis=0))
+    network.apply(network.factors(ranges))
+    return sum(bool(network.free[ids].any()) for ids in channels.values())
 
 
 class _Network:
@@ -75,33 +81,23 @@ class _Network:
     """
 
     def __init__(self, model: ModelProto) -> None:
-        self.model = model
-        self.constants = initializers(model)
-        self._shapes = inferred_shapes(model)
-        self._inside: set[str] = set()
-        self._ties = DisjointSets[int]()
-        self._numbered = 0
+        self.model, self.constants = model, initializers(model)
+        self._shapes, curves = inferred_shapes(model), functions(model)
+        self._inside = {name for function in curves for name in function.nodes}
+        self._ties, self._numbered = DisjointSets[int](), 0
         self._pinned: list[int] = []
         self.channels: dict[str, Array] = {}
-        self._tie_all()
+        self._pin(value.name for value in (*model.graph.input, *model.graph.output))
+        self._pin(name for function in curves for name in (function.root, function.end))
+        for node in model.graph.node:
+            if node.name not in self._inside:
+                self._tie(node)
         classes = np.array([self._ties.root(index) for index in range(self._numbered)], np.int64)
         self.channels = {name: classes[ids] for name, ids in self.channels.items()}
         self.free = np.ones(len(classes), bool)
         self.free[classes[self._pinned]] = False
 
     # ------------------------------------------------------------------- ties
-
-    def _tie_all(self) -> None:
-        """Pin the inputs and outputs of the model; tie channels by functions and nodes."""
-        for value in (*self.model.graph.input, *self.model.graph.output):
-            self._pin(value.name)
-        for function in functions(self.model):
-            self._inside.update(function.nodes)
-            self._pin(function.root)
-            self._pin(function.end)
-        for node in self.model.graph.node:
-            if node.name not in self._inside:
-                self._tie(node)
 
     def _of(self, name: str) -> Array:
         """Return the channels of a tensor; empty if it has none."""
@@ -116,37 +112,37 @@ class _Network:
         for one, other in zip(first.tolist(), second.tolist(), strict=True):
             self._ties.join(other, one)
 
-    def _pin(self, name: str) -> None:
-        self._pinned.extend(self._of(name).tolist())
+    def _pin(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._pinned.extend(self._of(name).tolist())
 
     def _tie(self, node: NodeProto) -> None:
         """Join the channels that a node reads and writes if it passes factors on; else pin them."""
         data = [name for name in node.input if name and name not in self.constants]
-        tensors = [self._of(name) for name in (*data, *node.output)]
+        sizes = {len(self._of(name)) for name in (*data, *node.output)}
         if self.absorbs(node):
             return
-        passed = self._passed(node, data, {len(channels) for channels in tensors})
+        passed = self._passed(node, data, sizes)
         for channels in passed:
             self._join(channels, self._of(node.output[0]))
         if not passed:
-            for name in (*data, *node.output):
-                self._pin(name)
+            self._pin((*data, *node.output))
 
     def _passed(self, node: NodeProto, data: Sequence[str], sizes: set[int]) -> list[Array]:
-        """Return the input channels that share their factors with the channels of the result."""
-        read = [*map(self._of, data)]
+        """Return the input channels that share their factors with the channels of the result.
+
+        None, if a node does not compute each channel of one with the same number.
+        """
+        read, shapes = [*map(self._of, data)], [self._shapes.get(name, ()) for name in data]
         if node.op_type == "Concat" and attributes(node).get("axis") == 1 and 0 not in sizes:
             return [np.concatenate(read)]
-        return read if self._commutes(node, data, sizes) else []
-
-    def _commutes(self, node: NodeProto, data: Sequence[str], sizes: set[int]) -> bool:
-        """Return whether a node computes each channel of one with the same number."""
-        shapes = [self._shapes.get(name, ()) for name in data]
         if node.op_type == "Flatten":
-            return shapes[0][2:] == (1, 1)
-        if node.op_type == "Add":
-            return len(data) == 2 and len({*shapes}) == len(sizes) == 1
-        return node.op_type in HOMOGENEOUS and len(data) == len(sizes) == 1
+            commutes = shapes[0][2:] == (1, 1)
+        elif node.op_type == "Add":
+            commutes = len(data) == 2 and len({*shapes}) == len(sizes) == 1
+        else:
+            commutes = node.op_type in HOMOGENEOUS and len(data) == len(sizes) == 1
+        return read if commutes else []
 
     def absorbs(self, node: NodeProto) -> bool:
         """Return whether a node's weights absorb factors before and after it."""
@@ -161,56 +157,37 @@ class _Network:
         typical = np.median(ranges[ranges > 0]) if (ranges > 0).any() else 1.0
         reach = np.maximum(ranges, max(typical, ranges.max() / LIMIT) / LIMIT)
         strength = reach.copy()
-        for node, inputs, outputs in self._products():
+        for node, weight, inputs, outputs in self._products():
             if len(outputs):
-                rows = np.abs(self._weight(node)) * self._along_inputs(node, reach[inputs])
+                rows = np.abs(weight) * _along_inputs(node, weight, reach[inputs])
                 sizes = rows.reshape(len(rows), -1).max(axis=1)
                 if sizes.any():
                     sizes *= np.median(reach[outputs]) / np.median(sizes[sizes > 0])
                 np.maximum.at(strength, outputs, sizes)
-        factors: Array = np.where(self.free, REACH / strength, 1.0)
-        return factors
+        return np.asarray(np.where(self.free, REACH / strength, 1.0))
 
-    def _products(self) -> Iterator[tuple[NodeProto, Array, Array]]:
-        """Yield the nodes with weights, and the classes of their inputs and outputs."""
+    def _products(self) -> Iterator[tuple[NodeProto, Array, Array, Array]]:
+        """Yield the nodes with weights, these as float64, and the classes of inputs and outputs."""
         for node in self.model.graph.node:
             if node.name not in self._inside and self.absorbs(node):
-                yield node, self.channels[node.input[0]], self.channels[node.output[0]]
-
-    def _weight(self, node: NodeProto) -> Array:
-        """Return weights as float64, output channels first."""
-        return self.constants[node.input[1]].astype(np.float64)
-
-    def _along_inputs(self, node: NodeProto, values: Array) -> Array:
-        """Return values of input channels in a shape that broadcasts to weights, outputs first."""
-        weight = self._weight(node)
-        if not len(values):  # the input has no channels
-            return np.ones((1,) * weight.ndim)
-        groups = attributes(node).get("group", 1)
-        each = np.repeat(values.reshape(groups, -1), len(weight) // groups, axis=0)
-        return each.reshape(*each.shape, *(1,) * (weight.ndim - 2))
+                weight = self.constants[node.input[1]].astype(np.float64)
+                yield node, weight, self.channels[node.input[0]], self.channels[node.output[0]]
 
     def apply(self, factors: Array) -> None:
         """Multiply by factors where channels are written, and divide where they are read."""
-        for node, inputs, outputs in self._products():
-            behind = factors[outputs] if len(outputs) else np.ones(len(self._weight(node)))
-            weight = self._weight(node) / self._along_inputs(node, factors[inputs])
-            weight = weight * np.expand_dims(behind, tuple(range(1, weight.ndim)))
-            values = [weight]
-            if len(node.input) == 3:
-                values.append(self.constants[node.input[2]].astype(np.float64) * behind)
+        for node, weight, inputs, outputs in self._products():
+            behind = factors[outputs] if len(outputs) else np.ones(len(weight))
+            weight = weight / _along_inputs(node, weight, factors[inputs])
+            values = [weight * np.expand_dims(behind, tuple(range(1, weight.ndim)))]
+            values += [self.constants[name].astype(np.float64) * behind for name in node.input[2:]]
             for index, value in enumerate(values, 1):
                 node.input[index] = f"{node.output[0]}:equalized_{index}"
                 replace_initializer(self.model, node.input[index], value.astype(np.float32))
 
 
-def _ranges(model: ModelProto, network: _Network, samples: Sequence[Sample]) -> Array:
-    """Return the largest magnitude in each class of channels."""
-    entering, channels = saturated(model), network.channels
-    shown = [n for n in float_tensors(model) if len(channels.get(n, ())) and n not in entering]
-    seen = Channels(shown)
-    observe(model, samples, [seen], "equalize, image")
-    ranges = np.zeros(len(network.free))
-    for name, peaks in seen.peaks.items():
-        np.maximum.at(ranges, channels[name], peaks)
-    return ranges
+def _along_inputs(node: NodeProto, weight: Array, values: Array) -> Array:
+    """Return values of input channels, if it has any, in a shape that broadcasts to weights."""
+    groups = attributes(node).get("group", 1)
+    values = values if len(values) else np.ones(groups)
+    each = np.repeat(values.reshape(groups, -1), len(weight) // groups, axis=0)
+    return np.expand_dims(each, tuple(range(2, weight.ndim)))

@@ -9,6 +9,7 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -41,8 +42,6 @@ class Classes:
         scores = outputs[0]
         if scores.size == self._length:
             return np.ravel(scores > 0.5).astype(np.int64)
-        if self._length == 1:
-            return np.asarray(scores.argmax())
         if scores.size % self._length:
             raise ModelError(
                 f"labels of {self._length} positions do not fit an output of shape {scores.shape}"
@@ -163,25 +162,18 @@ def overlap(one: Array, other: Array) -> float:
 def _boxes_and_scores(outputs: Sequence[Array]) -> tuple[Array, Array]:
     """Return boxes, (n, 4), and scores, (n, classes), of one picture."""
     rows = [array.reshape(-1, array.shape[-1]) for array in outputs if array.ndim > 1]
-    for boxes in rows:
-        scores = _scores_of(boxes, outputs) if boxes.shape[-1] == 4 else None
-        if scores is not None:
-            return boxes, scores
+    for boxes, scores in product(rows, outputs):
+        behind = scores.size != boxes.size and scores.size % len(boxes) == 0
+        if boxes.shape[-1] == 4 and behind:
+            return boxes, scores.reshape(len(boxes), -1)
     for array in rows:
-        joined = array.T if len(array) < array.shape[-1] else array
+        joined = max(array, array.T, key=len)
         if joined.shape[-1] > 4:
             return joined[:, :4], joined[:, 4:]
     raise ModelError(
         f"outputs of shapes {[array.shape for array in outputs]} are no boxes: rows of four "
         "numbers with scores behind them, or in another output"
     )
-
-
-def _scores_of(boxes: Array, outputs: Sequence[Array]) -> Array | None:
-    for scores in outputs:
-        if scores.size != boxes.size and scores.size % len(boxes) == 0:
-            return scores.reshape(len(boxes), -1)
-    return None
 
 
 Task = Classes | Text | Boxes
@@ -277,12 +269,27 @@ def evaluate(runs: Runs, exact: Runs | None, data: Dataset, task: Task) -> Accur
     results: list[JudgedSample] = []
     noises: list[Array] = []
     for case in tracked("evaluate sample", data.cases, lambda case: case.name):
-        sample = case.read()
+        sample, sqnr = case.read(), None
         outputs = {"answer": runs(sample)}
         if exact is not None:
             outputs["float"] = exact(sample)
             noises.append(_noise(outputs["float"], outputs["answer"]))
-        results.append(_result(case, outputs, noises[-1:], data.classes, task))
+            sqnr = decibels(*noises[-1].sum(axis=0))
+        answers = {name: task.answer(arrays) for name, arrays in outputs.items()}
+        if case.label is not None:
+            answers["label"] = np.asarray(case.label)
+        shares = {
+            name: task.agreement(answers[one], answers[other])
+            for name, (one, other) in PAIRS.items()
+            if {one, other} <= answers.keys()
+        }
+        texts = {name: task.told(answer, data.classes) for name, answer in answers.items()}
+        results.append(JudgedSample(case, shares, texts, sqnr))
+    return _accuracy(results, noises)
+
+
+def _accuracy(results: Sequence[JudgedSample], noises: Sequence[Array]) -> Accuracy:
+    """Return the figures over all samples, by the noise of each sample's outputs."""
     known = results[0].shares if results else {}
     return Accuracy(
         len(results),
@@ -291,27 +298,6 @@ def evaluate(runs: Runs, exact: Runs | None, data: Dataset, task: Task) -> Accur
         [decibels(*row) for row in np.sum(noises, axis=0)] if noises else [],
         heapq.nlargest(WORST, results, key=lambda each: each.badness),
     )
-
-
-def _result(
-    case: Case,
-    outputs: Mapping[str, Sequence[Array]],
-    noise: Sequence[Array],
-    classes: Mapping[int, str],
-    task: Task,
-) -> JudgedSample:
-    """Return what is told of a sample."""
-    answers = {name: task.answer(arrays) for name, arrays in outputs.items()}
-    if case.label is not None:
-        answers["label"] = np.asarray(case.label)
-    shares = {
-        name: task.agreement(answers[one], answers[other])
-        for name, (one, other) in PAIRS.items()
-        if {one, other} <= answers.keys()
-    }
-    texts = {name: task.told(answer, classes) for name, answer in answers.items()}
-    sqnr = decibels(*noise[0].sum(axis=0)) if noise else None
-    return JudgedSample(case, shares, texts, sqnr)
 
 
 def _noise(wanted: Sequence[Array], found: Sequence[Array]) -> Array:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 
 from vtaops.base.errors import VTAError
 from vtaops.graph import Graph, Node, Tensor
@@ -39,24 +38,12 @@ _COMPUTES = (
 
 _Names = defaultdict[str, set[str]]
 
-
-@dataclass(frozen=True)
-class Floats:
-    """What of a network stays float.
-
-    Attributes
-    ----------
-    tensors
-        Tensors that only such nodes write and read.
-    results
-        Results of nodes that compute on floats, though they could on integers.
-    """
-
-    tensors: Collection[str] = frozenset()
-    results: Collection[str] = frozenset()
+_Floats = tuple[set[str], set[str]]
+"""What stays float: tensors that only nodes on floats write and read, and the results of nodes that
+compute on floats, though they could on integers."""
 
 
-def float_parts(model: ModelProto, target: Target) -> Floats:
+def float_parts(model: ModelProto, target: Target) -> _Floats:
     """Return what of a network stays float, given its file with pairs everywhere.
 
     Nothing, if the file cannot be imported: `compile_model` will say why.
@@ -65,8 +52,8 @@ def float_parts(model: ModelProto, target: Target) -> Floats:
         legal = legalize(as_graph(model), target)
         on_vta = {row.name for row in plan(legal, target).rows if row.where == "vta"}
     except VTAError:
-        return Floats()
-    return _Search(legal.graph, on_vta).run() if on_vta else Floats()
+        return set(), set()
+    return _Search(legal.graph, on_vta).run() if on_vta else (set(), set())
 
 
 class _Search:
@@ -92,51 +79,41 @@ class _Search:
                 users[self.groups[tensor.name]].add(node.name)
         return groups, users
 
-    def run(self) -> Floats:
+    def run(self) -> _Floats:
         """Let nodes join until none is left, and return what is float."""
         functions = self._chosen(_is_host_function)
         exact = self._chosen(lambda node: isinstance(node.op, ops.FloatOperator))
         products = self._chosen(_is_product)
-        joined = self._joined(functions, exact, products) if products else set()
-        floats, used = functions | exact | joined, {*self.readers, *self.writers}
-        tensors = {n for n, g in self.groups.items() if g in used and self._users([g]) <= floats}
-        results = {tensor.name for name in joined for tensor in self.nodes[name].outputs}
-        return Floats(frozenset(tensors), frozenset(results))
+        others = self.nodes.keys() - functions - exact - products
+        left, loose = others if products else set(), {*functions}
+        while joining := {n for n in left - loose if self._joins(n, loose, loose | exact)}:
+            loose |= joining
+        floats = loose | exact
+        tensors = {n for n, group in self.groups.items() if set() < self._users([group]) <= floats}
+        joined = (self.nodes[name] for name in loose - functions)
+        return tensors, {tensor.name for node in joined for tensor in node.outputs}
 
     def _chosen(self, kind: Callable[[Node], bool]) -> set[str]:
         return {name for name, node in self.nodes.items() if kind(node)}
-
-    def _joined(self, functions: set[str], exact: set[str], products: set[str]) -> set[str]:
-        """Return the nodes that join."""
-        joined, left = set[str](), self.nodes.keys() - functions - exact - products
-        while True:
-            loose = functions | joined
-            joining = {name for name in left - joined if self._joins(name, loose, loose | exact)}
-            if not joining:
-                return joined
-            joined |= joining
 
     def _users(self, groups: Iterable[str]) -> set[str]:
         return set().union(*(self.readers[group] | self.writers[group] for group in groups))
 
     def _joins(self, name: str, loose: set[str], floats: set[str]) -> bool:
-        """Return whether a node joins those on floats, as things stand."""
+        """Return whether a node joins those on floats, as things stand.
+
+        On VTA, if host functions write what it reads, of a product of two a factor, or if they
+        alone read what it writes.
+        """
+        reads, writes, op = self.reads[name], self.writes[name], self.nodes[name].op
         if name not in self.on_vta:
-            return not floats.isdisjoint(self._users(self.reads[name] | self.writes[name]))
-        return self._reads_floats(name, loose) or self._is_read_by_floats(name, loose)
-
-    def _reads_floats(self, name: str, loose: set[str]) -> bool:
-        """Return whether host functions write what a node reads; of a product of two, a factor."""
-        op, writers = self.nodes[name].op, [self.writers[group] for group in self.reads[name]]
-        made = [bool(names) and names <= loose for names in writers]
+            return not floats.isdisjoint(self._users(reads | writes))
+        made = [set() < self.writers[group] <= loose for group in reads]
+        read = [set() < self.readers[group] <= loose for group in writes]
+        factor = isinstance(op, ops.Multiply) and any(made)
         is_table = isinstance(op, ops.LookupTable)  # which VTA applies on the way
-        return (all(made) and not is_table) or (isinstance(op, ops.Multiply) and any(made))
-
-    def _is_read_by_floats(self, name: str, loose: set[str]) -> bool:
-        """Return whether only host functions read what a node writes."""
-        readers = [self.readers[group] for group in self.writes[name]]
-        alone = all(names and names <= loose for names in readers)
-        return alone and self.outputs.isdisjoint(self.writes[name])
+        inner = all(read) and self.outputs.isdisjoint(writes)
+        return factor or inner or (all(made) and not is_table)
 
 
 def _is_host_function(node: Node) -> bool:
@@ -154,11 +131,8 @@ def _is_product(node: Node) -> bool:
 
 def _groups(graph: Graph) -> dict[str, str]:
     """Return a representative for the group of each tensor."""
-    ties, seen = DisjointSets[str](), {tensor.name for tensor in graph.inputs}
+    ties = DisjointSets[str]()
     for node in graph.nodes:
-        names = [tensor.name for tensor in (*node.inputs, *node.outputs)]
-        seen.update(names)
         if not isinstance(node.op, _COMPUTES):
-            for name in names[1:]:
-                ties.join(names[0], name)
-    return {name: ties.root(name) for name in seen}
+            ties.join(*(tensor.name for tensor in (*node.inputs, *node.outputs)))
+    return {name: ties.root(name) for name in graph.tensors}

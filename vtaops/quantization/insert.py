@@ -24,18 +24,18 @@ from vtaops.graph.onnx_files import (
     ModelProto,
     NodeProto,
     make_node,
+    producers,
     read_by,
-    read_outside,
     refill,
-    rename_inner,
     require,
 )
 from vtaops.quantization.activations import functions, norms
 from vtaops.quantization.pairs import join_residuals
+from vtaops.quantization.rewriting import let_read
 from vtaops.quantization.scales import (
+    LARGEST_BIAS,
     MOVES,
     PRODUCTS,
-    SATURATING,
     WeightScale,
     constant_operands,
     saturated,
@@ -69,10 +69,7 @@ def integer_weights(
     are those of the weights of products.
     """
     nodes = _Insertion(model, grids, {}, floats)
-    on_integers = nodes.integers - nodes.inside
-    read = {name for node in model.graph.node if node.name in on_integers for name in node.input}
-    scales = weight_scales(model, grids, free=free, bits=bits)
-    return {name: scale for name, scale in scales.items() if name in read}
+    return weight_scales(model, grids, nodes.integers - nodes.inside, free=free, bits=bits)
 
 
 def insert_pairs(
@@ -125,19 +122,14 @@ def given_floats(model: ModelProto, names: Iterable[str]) -> frozenset[str]:
     ModelError
         If there is no such node.
     """
-    tensors = Connections(model)
-    nodes = {node.name: node for node in model.graph.node} | tensors.writers
+    nodes = {node.name: node for node in model.graph.node} | producers(model)
     floats: set[str] = set()
     for name in names:
         if name not in nodes:
             hint = suggestion(name, nodes)
             raise ModelError(f"no node of the prepared model is called or writes {name!r}{hint}")
-        node = nodes[name]
-        floats.update(node.output)
-        before = tensors.writers.get(node.input[0]) if node.op_type in SATURATING else None
-        if before is not None and tensors.only_reader(node.input[0]) is not None:
-            floats.update(before.output)
-    return frozenset(floats)
+        floats.update(nodes[name].output)
+    return frozenset(floats).union(n for n, end in saturated(model).items() if end in floats)
 
 
 def _mark(names: Collection[str]) -> str:
@@ -177,72 +169,56 @@ class _Insertion:
         self.model, self.grids, self.weights = model, grids, weights
         self.tensors = Connections(model)
         curves = functions(model) + norms(model)
-        self.inside = {name for function in curves for name in function.nodes}
+        self.inside = set[str]().union(*(function.nodes for function in curves))
         integers = (node.name for node in model.graph.node if self._is_integer(node, floats))
         self.integers = {*integers} - self.inside
-        self.shown = {*filter(self._is_near, grids)} - self._bounded()
+        writers, ends = self.tensors.writers, saturated(model)
+        inner = writers.keys() & ends.keys()
+        bounded = {name for name in inner if writers[ends[name]].name in self.integers}
+        self.shown = {*filter(self._is_near, grids)} - bounded
         whole = (f.nodes for f in curves if {f.root, f.end} <= self.shown and f.end not in floats)
         self.integers.update(*whole)
         self.nodes: list[NodeProto] = []
         self.images: dict[str, str] = {}
-        names = {*self.tensors.readers, *self.tensors.writers, *(n.name for n in model.graph.node)}
-        self.mark = _mark(names)
-
-    def _bounded(self) -> set[str]:
-        """Return what nodes write for a Relu or Clip on integers alone."""
-        writers, ends = self.tensors.writers, saturated(self.model)
-        return {n for n, e in ends.items() if n in writers and writers[e].name in self.integers}
+        self.mark = _mark({*self.tensors.readers, *writers}.union(n.name for n in model.graph.node))
 
     def _is_integer(self, node: NodeProto, floats: Collection[str]) -> bool:
         """Return whether a node computes on integers: it can, and all its tensors have grids."""
         if node.op_type not in QUANTIZED or not {*node.output}.isdisjoint(floats):
             return False
         read = node.input[:1] if node.op_type in _FIRST else node.input
-        if node.op_type == "Clip" and self._loses_bound(node):
-            return False
         named = [name for name in (*read, *node.output) if name]
-        return all(name in self.grids or name in self.tensors.constants for name in named)
+        known = all(name in self.grids or name in self.tensors.constants for name in named)
+        return known and not (node.op_type == "Clip" and self._loses_bound(node))
 
     def _loses_bound(self, node: NodeProto) -> bool:
         """Return whether a bound above 0 becomes 0, whose logarithm or quotient is infinite."""
-        bound = self.tensors.constants.get([*node.input, ""][1])
-        grid = self.grids.get(node.output[0])
-        return bound is not None and grid is not None and 0 < bound.max(initial=0) < grid.scale / 2
+        bound = self.tensors.constants.get([*node.input, ""][1], np.zeros(()))
+        return bool(0 < bound.max(initial=0) < self.grids[node.output[0]].scale / 2)
 
     def _is_near(self, name: str) -> bool:
-        """Return whether a node that computes on integers reads or writes a tensor."""
-        readers, writer = self.tensors.readers.get(name, []), self.tensors.writers.get(name)
-        if writer is not None and writer.op_type in _ROWS:
-            return any(node.name in self.integers or node.op_type in _ROWS for node in readers)
-        near = filter(None, [*readers, writer])
-        return any(node.name in self.integers for node in near)
+        """Return whether integers are written to a tensor, or a node reads the integers of it."""
+        writer, readers = self.tensors.writers.get(name), self.tensors.readers.get(name, [])
+        written = writer is not None and writer.name in self.integers
+        return written or any(self._reads_image(node, name) for node in readers)
 
     def run(self) -> None:
         """Replace the nodes of the model."""
-        nodes = list(self.model.graph.node)
         for value in self.model.graph.input:
             self._add_pair(value.name)
-        for node in nodes:
-            self._read_images(node)
+        for node in self.model.graph.node:
+            if node.name in self.integers - self.inside:
+                self._read_constants(node)
+            read = self.shown.intersection(read_by(node))
+            let_read(node, {n: self.images[n] for n in read if self._reads_image(node, n)})
             self.nodes.append(node)
             for name in node.output:
                 self._add_pair(name)
         refill(self.model.graph.node, _by_breadth(self.nodes))
-        read = {name for node in self.nodes for name in read_by(node)} | self.tensors.outputs
-        kept = [tensor for tensor in self.model.graph.initializer if tensor.name in read]
-        refill(self.model.graph.initializer, kept)
+        read = self.tensors.outputs.union(*map(read_by, self.nodes))
+        constants = self.model.graph.initializer
+        refill(constants, [tensor for tensor in constants if tensor.name in read])
         del self.model.graph.value_info[:]
-
-    def _read_images(self, node: NodeProto) -> None:
-        """Let a node read the dequantised tensors of what it read."""
-        if node.name in self.integers - self.inside:
-            self._read_constants(node)
-        for index, name in enumerate(node.input):
-            if name in self.shown and self._reads_image(node, name):
-                node.input[index] = self.images[name]
-        outer = {name for name in read_outside(node) if name in self.shown}
-        renamed = {name: self.images[name] for name in outer if self._reads_image(node, name)}
-        rename_inner(node, renamed)
 
     def _reads_image(self, node: NodeProto, name: str) -> bool:
         """Return whether a node reads the integers of a tensor: any, if nothing else is left."""
@@ -256,11 +232,11 @@ class _Insertion:
         """Add the pair of a tensor that has a grid and that integers write or read."""
         if name not in self.shown:
             return
-        grid, source = self.grids[name], name
+        grid, source, image = self.grids[name], name, f"{name}{self.mark}rounded"
         if name in self.tensors.outputs:  # its writer writes another tensor
-            source, written = f"{name}{self.mark}exact", self.tensors.writers[name].output
+            source, image = f"{name}{self.mark}exact", name
+            written = self.tensors.writers[name].output
             written[[*written].index(name)] = source
-        image = name if source != name else f"{name}{self.mark}rounded"
         parameters = self._parameters(name, np.float32(grid.scale), np.int8(grid.zero_point))
         self._add("QuantizeLinear", [source, *parameters], f"{name}{self.mark}quantized")
         self._add("DequantizeLinear", [f"{name}{self.mark}quantized", *parameters], image)
@@ -271,26 +247,23 @@ class _Insertion:
     def _read_constants(self, node: NodeProto) -> None:
         """Let a node read its constants, and its bias, from grids."""
         constants, inputs = self.tensors.constants, list(node.input)
-        for index in constant_operands(node):
-            name = inputs[index]
-            if name in self.weights:
-                scale = self.weights[name]
-                node.input[index] = self._constant(name, constants[name], scale, np.int8)
+        read = [name for name in constant_operands(node) if name in self.weights]
+        let_read(node, {n: self._constant(n, constants[n], self.weights[n]) for n in read})
         if node.op_type in PRODUCTS and len(inputs) > _BIAS and inputs[_BIAS] in constants:
             data, weight, bias = inputs
             if data in self.grids and weight in self.weights:
                 steps = self.grids[data].scale * self.weights[weight].scale
-                scale = WeightScale(steps, 0 if np.ndim(steps) else None)
+                scale = WeightScale(steps, 0 if np.ndim(steps) else None, LARGEST_BIAS)
                 own = f"{node.output[0]}:bias"  # products that share one have sums of their own
-                node.input[_BIAS] = self._constant(own, constants[bias], scale, np.int32)
+                node.input[_BIAS] = self._constant(own, constants[bias], scale)
 
-    def _constant(self, name: str, value: Array, scale: WeightScale, kind: type) -> str:
+    def _constant(self, name: str, value: Array, scale: WeightScale) -> str:
         """Return a dequantised constant; each is stored once."""
         if name in self.images:
             return self.images[name]
-        stored = f"{name}{self.mark}quantized"
-        self._store(stored, scale.integers(value, kind))
-        zeros: Array = np.zeros(np.shape(scale.scale), kind)
+        integers = scale.integers(value)
+        stored = self._store(f"{name}{self.mark}quantized", integers)
+        zeros: Array = np.zeros(np.shape(scale.scale), integers.dtype)
         parameters = self._parameters(stored, np.asarray(scale.scale, np.float32), zeros)
         self.images[name] = f"{name}{self.mark}rounded"
         self._add("DequantizeLinear", [stored, *parameters], self.images[name], axis=scale.axis)
@@ -299,14 +272,13 @@ class _Insertion:
     # --------------------------------------------------------------------------- names
 
     def _parameters(self, name: str, scale: Array, zero: Array) -> list[str]:
-        names = [f"{name}{self.mark}{part}" for part in ("scale", "zero_point")]
-        for each, value in zip(names, (scale, zero), strict=True):
-            self._store(each, value)
-        return names
+        parts = {"scale": scale, "zero_point": zero}
+        return [self._store(f"{name}{self.mark}{part}", value) for part, value in parts.items()]
 
-    def _store(self, name: str, value: Array) -> None:
+    def _store(self, name: str, value: Array) -> str:
         tensor = require("onnx").numpy_helper.from_array(np.asarray(value), name)
         self.model.graph.initializer.append(tensor)
+        return name
 
     def _add(self, kind: str, inputs: list[str], result: str, **attributes: int | None) -> None:
         name = f"{result}{self.mark}{kind}"

@@ -22,7 +22,7 @@ from vtaops.graph.onnx_files import (
     read_by,
 )
 from vtaops.graph.probe import Probe
-from vtaops.quantization.rewriting import Nodes, Rewriting
+from vtaops.quantization.rewriting import Nodes, Rewriting, let_read
 from vtaops.quantization.samples import Sample
 from vtaops.quantization.scales import PRODUCTS
 
@@ -56,7 +56,7 @@ def choose_masks(model: ModelProto, samples: Iterable[Sample]) -> set[str]:
         for name in masks.intersection(total.input) - chosen.keys():
             nodes += graph.written(_CHOICE, total, _NUMBERS, mask=name)
             chosen[name] = nodes[-1].output[0]
-        total.input[:] = [chosen.get(name, name) for name in total.input]
+        let_read(total, chosen)
         return [*nodes, total]
 
     graph.run({"Add": choose})

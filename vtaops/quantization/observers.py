@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
 from vtaops.base.errors import ModelError
 from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
+from vtaops.base.window import Window
 from vtaops.graph.grid import Grid, Range
 from vtaops.graph.onnx_files import ModelProto, NodeProto, attributes, producers
 from vtaops.graph.probe import Probe
@@ -31,6 +32,9 @@ COLUMNS = 8192
 
 SMALL = 1 / 20
 """Share of the rows of a tensor that count as small."""
+
+FEWEST = 8
+"""Steps that a grid leaves rows of the least size, so that their norms keep some 30 dB."""
 
 
 class Observer(Protocol):
@@ -58,36 +62,64 @@ def observe(
                 observer.see(name, values[name])
 
 
-class Ranges:
-    """The least and the greatest value of each tensor."""
+class PerSample:
+    """What a function tells of each value of each tensor."""
 
-    def __init__(self, names: Collection[str]) -> None:
-        self.names = names
-        self._ends: dict[str, Range] = {}
+    def __init__(self, names: Collection[str], tell: Callable[[Array], Any]) -> None:
+        self.names, self._tell = names, tell
+        self.told: dict[str, list[Any]] = defaultdict(list)
 
     def see(self, name: str, value: Array) -> None:
-        """Extend the range of a tensor to a value."""
-        low, high = self._ends.get(name, (0.0, 0.0))
-        if value.size:
-            low, high = np.minimum(low, value.min()), np.maximum(high, value.max())
-        self._ends[name] = float(low), float(high)
+        """Keep what is told of a value."""
+        self.told[name].append(self._tell(value))
 
-    def ranges(self) -> dict[str, Range]:
-        """Return the ranges, with 0.0 in each; none for values that stand for infinity.
 
-        Raises
-        ------
-        ModelError
-            If a tensor is no number.
-        """
-        for name, ends in self._ends.items():
-            if np.isnan(ends).any():
-                raise ModelError(f"tensor {name!r} takes values that are no numbers in calibration")
-        return {
-            name: (min(low, 0.0), max(high, 0.0))
-            for name, (low, high) in self._ends.items()
-            if max(-low, high) < BOUNDLESS
-        }
+def ends(value: Array) -> Array:
+    """Return the least and the greatest number, with 0.0 between them."""
+    return np.array([value.min(initial=0), value.max(initial=0)])
+
+
+def ranges(told: Mapping[str, Sequence[Array]]) -> dict[str, Range]:
+    """Return the ranges of tensors, by their `ends`; none for values that stand for infinity.
+
+    Raises
+    ------
+    ModelError
+        If a tensor is no number.
+    """
+    found = {name: (float(np.min(seen)), float(np.max(seen))) for name, seen in told.items()}
+    for name, both in found.items():
+        if np.isnan(both).any():
+            raise ModelError(f"tensor {name!r} takes values that are no numbers in calibration")
+    return {name: both for name, both in found.items() if np.abs(both).max() < BOUNDLESS}
+
+
+def peaks(value: Array) -> Array:
+    """Return the largest magnitude in each channel, along axis 1."""
+    return np.asarray(np.abs(value).max(axis=_but_channels(value)))
+
+
+def means(value: Array) -> Array:
+    """Return the mean of each channel, along axis 1."""
+    with np.errstate(invalid="ignore"):  # what is infinite is refused by its range
+        return np.asarray(value.mean(axis=_but_channels(value), dtype=np.float64))
+
+
+def _but_channels(value: Array) -> tuple[int, ...]:
+    return tuple(axis for axis in range(value.ndim) if axis != 1)
+
+
+def row_sizes(value: Array) -> Array:
+    """Return the root mean squares of rows, along the last axis, of those that are not 0."""
+    sizes = np.sqrt(np.square(value.astype(np.float64)).mean(axis=-1))
+    return np.asarray(sizes[sizes > 0])
+
+
+def lost(told: Mapping[str, Sequence[Array]], grids: Mapping[str, Grid]) -> set[str]:
+    """Return the tensors whose grids would leave small rows few steps, by their `row_sizes`."""
+    sizes = {name: np.concatenate(seen) for name, seen in told.items() if name in grids}
+    small = {name: np.quantile(each, SMALL) for name, each in sizes.items() if each.size}
+    return {name for name, size in small.items() if size < FEWEST * grids[name].scale}
 
 
 class SquaredErrors:
@@ -95,7 +127,7 @@ class SquaredErrors:
 
     def __init__(self, names: Collection[str]) -> None:
         self.names = names
-        self._histograms = {name: Histogram() for name in names}
+        self._histograms: dict[str, Histogram] = defaultdict(Histogram)
 
     def see(self, name: str, value: Array) -> None:
         """Add about `MEASURED` values of a tensor."""
@@ -128,16 +160,12 @@ class Histogram:
         largest = np.abs(values).max(initial=0.0)
         if not 0 < largest < BOUNDLESS:
             return
-        self._widen(math.ceil(math.log2(largest / 255)) - 3)
+        exponent = max(self._exponent, math.ceil(math.log2(largest / 255)) - 3)
+        joined, sums = self._index >> min(exponent - self._exponent, 62), self._sums
+        self._exponent, self._sums = exponent, np.zeros_like(sums)
+        self._count(joined, sums)
         index = np.floor(np.ldexp(values, -self._exponent)).astype(np.int64)
         self._count(index, np.stack([np.ones_like(values), values, values**2]))
-
-    def _widen(self, exponent: int) -> None:
-        if exponent > self._exponent:
-            joined = self._index >> min(exponent - self._exponent, 62)
-            sums, self._sums = self._sums, np.zeros_like(self._sums)
-            self._exponent = exponent
-            self._count(joined, sums)
 
     def _count(self, index: Array, sums: Array) -> None:
         place = index + self.BINS // 2
@@ -150,45 +178,6 @@ class Histogram:
         nearest = grid.rounded((lows + highs) / 2)
         count, total, squares = self._sums * ((highs >= within[0]) & (lows <= within[1]))
         return float((squares - 2 * nearest * total + nearest**2 * count).sum())
-
-
-class Channels:
-    """For each channel of each tensor, along axis 1, the largest magnitude and the mean."""
-
-    def __init__(self, names: Collection[str]) -> None:
-        self.names = names
-        self.peaks: dict[str, Array] = {}
-        self._means: dict[str, list[Array]] = defaultdict(list)
-
-    def see(self, name: str, value: Array) -> None:
-        """Take note of the channels of a tensor."""
-        axes = tuple(axis for axis in range(value.ndim) if axis != 1)
-        with np.errstate(invalid="ignore"):  # what is infinite is refused by its range
-            peaks = np.maximum(value.max(axis=axes), -value.min(axis=axes))
-            self._means[name].append(value.mean(axis=axes, dtype=np.float64))
-        self.peaks[name] = np.maximum(self.peaks.get(name, 0), peaks)
-
-    def mean(self, name: str) -> Array:
-        """Return the mean of each channel of a tensor."""
-        return np.asarray(np.mean(self._means[name], axis=0))
-
-
-class RowSizes:
-    """The root mean squares of the rows of tensors, along the last axis."""
-
-    def __init__(self, names: Collection[str]) -> None:
-        self.names = {*names}
-        self._sizes: dict[str, list[Array]] = defaultdict(list)
-
-    def see(self, name: str, value: Array) -> None:
-        """Take note of the rows of a tensor."""
-        sizes = np.sqrt(np.square(value.astype(np.float64)).mean(axis=-1)).reshape(-1)
-        self._sizes[name].append(sizes[sizes > 0])
-
-    def small(self, name: str) -> float:
-        """Return the size that one row in 20 does not reach; infinite without rows but of zeros."""
-        sizes = np.concatenate(self._sizes[name])
-        return float(np.quantile(sizes, SMALL)) if sizes.size else math.inf
 
 
 class Moments:
@@ -217,17 +206,15 @@ def _inputs(node: NodeProto, weight: Array, value: Array, most: int) -> Array:
     value = value.astype(np.float64)
     if node.op_type == "Gemm":
         return value[None, :most]
-    attrs = attributes(node)
-    groups, (rows, columns) = attrs.get("group", 1), weight.shape[2:]
-    top, left, bottom, right = attrs.get("pads", (0, 0, 0, 0))
-    padded = np.pad(value, ((0, 0), (0, 0), (top, bottom), (left, right)))
-    (down, across), (far, wide) = attrs.get("strides", (1, 1)), attrs.get("dilations", (1, 1))
-    size = (rows - 1) * far + 1, (columns - 1) * wide + 1
-    windows = np.lib.stride_tricks.sliding_window_view(padded, size, axis=(2, 3))
-    windows = windows[:, :, ::down, ::across, ::far, ::wide]
-    step = max(1, round(math.sqrt(windows.shape[2] * windows.shape[3] / most)))
-    windows = windows[:, :, ::step, ::step]
-    batch, channels, height, width = windows.shape[:4]
-    cut = windows.reshape(batch, groups, channels // groups, height, width, rows, columns)
-    taps: Array = cut.transpose(1, 0, 3, 4, 2, 5, 6).reshape(groups, batch * height * width, -1)
-    return taps
+    attrs, unit = attributes(node), (1, 1)
+    strides, dilation = (tuple(attrs.get(name, unit)) for name in ("strides", "dilations"))
+    window = Window(weight.shape[2:], strides, tuple(attrs.get("pads", 2 * (0, 0))), dilation)
+    size = window.out_size(*value.shape[2:])
+    step = max(1, round(math.sqrt(math.prod(size) / most)))
+    sides = zip(window.padding[:2], window.padding[2:], strict=True)
+    padded = np.pad(value, ((0, 0), (0, 0), *sides))
+    seen = [padded[pixels][..., ::step, ::step] for *_, pixels in window.taps(*size)]
+    batch, channels, height, width = seen[0].shape
+    groups = attrs.get("group", 1)
+    cut = np.stack(seen, axis=-1).reshape(batch, groups, channels // groups, -1, len(seen))
+    return np.asarray(cut.transpose(1, 0, 3, 2, 4).reshape(groups, batch * height * width, -1))

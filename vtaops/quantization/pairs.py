@@ -67,21 +67,18 @@ def operators_of(model: ModelProto) -> dict[str, str]:
 def _is_rounded(node: NodeProto, tensors: Connections) -> bool:
     """Return whether a result is quantised, maybe behind activations, and read by nothing else."""
     reader = tensors.only_reader(node.output[0])
-    while reader is not None and reader.op_type in SATURATING:
-        reader = tensors.only_reader(reader.output[0])
-    return reader is not None and reader.op_type == "QuantizeLinear"
+    if reader is None or reader.op_type not in SATURATING:
+        return reader is not None and reader.op_type == "QuantizeLinear"
+    return _is_rounded(reader, tensors)
 
 
 def _fits(convolution: NodeProto, residual: str, tensors: Connections) -> bool:
     """Return whether hardware supports the residual's scale over that of the sums as a factor."""
-    scales = []
-    for name in (residual, *convolution.input[:2]):
-        node = tensors.writers.get(name)
-        if node is None or node.op_type != "DequantizeLinear":
-            return False
-        scales.append(tensors.constants[node.input[1]].astype(np.float64))
-    if not tensors.constants.keys().isdisjoint((residual, tensors.writers[residual].input[0])):
+    pairs = [tensors.writers.get(name) for name in (residual, *convolution.input[:2])]
+    found = [pair for pair in pairs if pair is not None and pair.op_type == "DequantizeLinear"]
+    if len(found) < len(pairs) or found[0].input[0] in tensors.constants:
         return False
-    factor = scales[0] / (scales[1] * scales[2])
+    added, data, weight = (tensors.constants[p.input[1]].astype(np.float64) for p in found)
+    factor = added / (data * weight)
     whole = np.rint(factor) == factor
     return bool(((whole | (factor >= LEAST)) & (factor >= 1) & (factor <= GREATEST)).all())

@@ -4,33 +4,26 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from vtaops.base.errors import AccuracyWarning, ModelError, PlacementWarning
 from vtaops.base.names import checked_call
-from vtaops.frontends.composites import is_composite
-from vtaops.graph.branches import fix_inputs
-from vtaops.graph.grid import Grid, Range
+from vtaops.graph.grid import Grid
 from vtaops.graph.onnx_files import (
     ModelProto,
-    checked,
     float_tensors,
     initializers,
     input_dtypes,
-    input_shapes,
-    opened,
     require,
 )
 from vtaops.network.compile import target_of
 from vtaops.network.target import Target
-from vtaops.quantization import sources
 from vtaops.quantization.activations import norms
 from vtaops.quantization.costs import Cost, costs
 from vtaops.quantization.departures import Departure, changed_outputs, departures
@@ -39,12 +32,15 @@ from vtaops.quantization.host import float_parts
 from vtaops.quantization.insert import given_floats, insert_pairs, integer_weights
 from vtaops.quantization.masks import choose_masks
 from vtaops.quantization.observers import (
-    Channels,
     Moments,
-    Ranges,
-    RowSizes,
+    PerSample,
     SquaredErrors,
+    ends,
+    lost,
+    means,
     observe,
+    ranges,
+    row_sizes,
 )
 from vtaops.quantization.pictures import Preparation
 from vtaops.quantization.prepare import prepare
@@ -52,7 +48,7 @@ from vtaops.quantization.quality import GOOD_DB, Quality, compare
 from vtaops.quantization.reach import reached
 from vtaops.quantization.relief import Relief, relieved, worst_output
 from vtaops.quantization.rounding import correct_biases, correctable, learn_rounding, learnable
-from vtaops.quantization.samples import Calibration, Sample, first_shapes, load_samples
+from vtaops.quantization.samples import Calibration, Sample
 from vtaops.quantization.scales import (
     WeightScale,
     covering_grid,
@@ -60,6 +56,7 @@ from vtaops.quantization.scales import (
     power_of_two_grids,
     shared_ranges,
 )
+from vtaops.quantization.sources import load
 
 Scales = Literal["pow2", "free"]
 
@@ -120,6 +117,11 @@ class Quantization:
     equalized: int = 0
     departures: tuple[Departure, ...] = ()
     relief: Relief | None = None
+
+    @property
+    def on_integers(self) -> bool:
+        """Whether any part is computed on integers."""
+        return any(node.op_type == "QuantizeLinear" for node in self.model.graph.node)
 
     def costs(self, count: int = 10) -> list[Cost]:
         """Return the tensors whose rounding costs the outputs most, and what would help."""
@@ -238,27 +240,27 @@ def run_quantization(
 
     `options` are the fields of `Recipe` that are given; one that is None, or missing, is chosen.
     """
-    target, scales = _target(config, scales, weight_bits)
-    floats, samples = _load(model, calibration, shapes, preparation, fixed or {})
+    target, free = _target(config, scales, weight_bits)
+    floats, samples = load(model, calibration, shapes, preparation, fixed)
     prepared = prepare(floats)
     kept = judges = samples
     if config is not None:
         kept, judges = [s for i, s in enumerate(samples) if i % 4 < 3], samples[3::4] or samples
     left = given_floats(prepared, float_nodes or ()) | choose_masks(prepared, kept)
-    start, tried = _recipes(options, scales, weight_bits, searched=config is not None)
-    free = scales == "free"
-    quantizer = _Quantizer(prepared, kept, judges, free, target, left, start, tried, weight_bits)
+    start, tried = _recipes(options, free, weight_bits, searched=config is not None)
+    learned = start.learned_rounding or "learned_rounding" in tried
+    quantizer = _Quantizer(prepared, kept, target, left, free, weight_bits, learned)
     done = _checked(floats, quantizer.quantized(start))
     if not done.departures:
-        best = quantizer.chosen(done)
+        best = quantizer.chosen(done, judges, tried)
         if float_nodes is None:
             best = relieved(best, judges, partial(quantizer.quantized, best.recipe))
         done = done if best is done else _checked(floats, best)
     return _told(done)
 
 
-def _target(config: Any, scales: Scales | None, bits: int) -> tuple[Target, Scales]:
-    """Return the device and the scales, those that it supports unless others are given."""
+def _target(config: Any, scales: Scales | None, bits: int) -> tuple[Target, bool]:
+    """Return the device, and whether scales are free: if it supports such, unless one says."""
     if scales not in (None, *get_args(Scales)):
         raise ModelError(f"scales are 'pow2' or 'free', not {scales!r}")
     default = PUBLISHED if scales == "pow2" else None
@@ -269,16 +271,16 @@ def _target(config: Any, scales: Scales | None, bits: int) -> tuple[Target, Scal
             f"weight_bits is {bits}; weights have 8 bits, or with free scales 4 (scales are "
             f"{scales!r})"
         )
-    return target, scales
+    return target, scales == "free"
 
 
 def _recipes(
-    options: Mapping[str, bool | None], scales: Scales, bits: int, *, searched: bool
+    options: Mapping[str, bool | None], free: bool, bits: int, *, searched: bool
 ) -> tuple[Recipe, dict[str, float]]:
     """Return the first recipe, and the options to try, each with the dB from which not."""
     given = {name: value for name, value in options.items() if value is not None}
-    default = {"zero_points": scales == "free", "learned_rounding": bits < 8}
-    start = Recipe(**{**default, **given})
+    default = {"zero_points": free, "learned_rounding": bits < 8}
+    start = Recipe(**(default | given))
     tried = dict.fromkeys(asdict(start), math.inf) if searched else TRIED
     return start, {option: most for option, most in tried.items() if option not in given}
 
@@ -296,34 +298,11 @@ def _told(done: Quantization) -> Quantization:
         warnings.warn(f"the quantised file: {departure}", AccuracyWarning, stacklevel=5)
     if done.relief is not None:
         warnings.warn(str(done.relief), PlacementWarning, stacklevel=5)
-    if not any(node.op_type == "QuantizeLinear" for node in done.model.graph.node):
+    if not done.on_integers:
         kinds = ", ".join(sorted({node.op_type for node in done.model.graph.node}))
-        text = f"no part of the network ({kinds}) is computed in integers on the device: "
-        text += "the file stays float"
-        warnings.warn(text, PlacementWarning, stacklevel=5)
+        text = f"no part of the network ({kinds}) is computed in integers on the device: the file"
+        warnings.warn(f"{text} stays float", PlacementWarning, stacklevel=5)
     return done
-
-
-FEWEST = 8
-"""Steps that a grid leaves rows of the least size, so that their norms keep some 30 dB."""
-
-
-@dataclass(frozen=True)
-class _Observed:
-    """A float model, maybe equalised, and what one pass over the calibration data shows of it."""
-
-    model: ModelProto
-    equalized: int
-    ranges: dict[str, Range]
-    errors: SquaredErrors
-    channels: Channels
-    moments: Moments
-    rows: RowSizes
-
-    def lost(self, grids: Mapping[str, Grid]) -> set[str]:
-        """Return what norms read whose grid would leave small rows few steps."""
-        known = (name for name in self.rows.names if name in grids)
-        return {name for name in known if self.rows.small(name) < FEWEST * grids[name].scale}
 
 
 _Placed = tuple[dict[str, Grid], dict[str, WeightScale], frozenset[str]]
@@ -338,54 +317,28 @@ class _Quantizer:
     ----------
     prepared
         The float model.
-    samples, judges
-        Those that calibrate, and those on which recipes are compared.
-    free
-        Whether scales are free, not powers of two.
+    samples
+        Those that calibrate.
     given
         Results that stay float.
-    start, tried
-        The first recipe, and the options that are tried, each with the dB from which it is not.
+    free
+        Whether scales are free, not powers of two.
     bits
         Of the weights of products.
+    learned
+        Whether a recipe may learn rounding.
     """
 
     prepared: ModelProto
     samples: list[Sample]
-    judges: list[Sample]
-    free: bool
     target: Target
     given: frozenset[str]
-    start: Recipe
-    tried: Mapping[str, float]
+    free: bool
     bits: int
+    learned: bool
 
     def __post_init__(self) -> None:
-        self.observed, self.placed = cache(self._observed), cache(self._placed)
-
-    def may_take(self, option: str) -> bool:
-        """Return whether a recipe may have an option."""
-        return option in self.tried or getattr(self.start, option)
-
-    def _observed(self, equalization: bool) -> _Observed:
-        """Equalise the model, if asked to, and observe it."""
-        model, equalized = deepcopy(self.prepared), 0
-        if equalization:
-            equalized = equalize(model, self.samples)
-            model = require("onnx").shape_inference.infer_shapes(model)
-        constants = initializers(model)
-        floats = [n for n, kind in input_dtypes(model).items() if kind == np.float32]
-        names = [*floats, *float_tensors(model)]
-        convolutions = correctable(model, constants) if self.may_take("bias_correction") else []
-        layers = learnable(model, constants) if self.may_take("learned_rounding") else []
-        ranges = Ranges(names)
-        errors = SquaredErrors([] if self.free else names)
-        channels = Channels({node.input[0] for node in convolutions})
-        moments = Moments(layers, constants, len(self.samples))
-        rows = RowSizes([norm.root for norm in norms(model)])
-        observe(model, self.samples, (ranges, errors, channels, moments, rows), "calibrate image")
-        reach = reached(model, ranges.ranges())
-        return _Observed(model, equalized, reach, errors, channels, moments, rows)
+        self.observed, self.placed = cache(partial(_Observed, self)), cache(self._placed)
 
     def _placed(self, equalization: bool, zero_points: bool, left: frozenset[str]) -> _Placed:
         """Return where pairs stand in an observed model: where the device computes on integers."""
@@ -394,17 +347,18 @@ class _Quantizer:
         ranges, groups = shared_ranges(model, observed.ranges)
         grids = {name: covering_grid(reach, zero_points) for name, reach in ranges.items()}
         if not self.free:
-            errors = observed.errors
-            grids = power_of_two_grids(model, errors, ranges, groups, zero_points=zero_points)
-        excluded = left.union(observed.lost(grids))
-        weights = integer_weights(model, grids, excluded, free=self.free, bits=self.bits)
-        floats = float_parts(insert_pairs(model, grids, weights, excluded), self.target)
-        results = excluded.union(floats.results)
+            grids = power_of_two_grids(
+                model, observed.errors, ranges, groups, zero_points=zero_points
+            )
+        excluded = left.union(lost(observed.rows.told, grids))
+        weigh = partial(integer_weights, model, free=self.free, bits=self.bits)
+        weights = weigh(grids, excluded)
+        floats, joined = float_parts(insert_pairs(model, grids, weights, excluded), self.target)
+        results = excluded.union(joined)
         if not self.free:
             grids = no_finer_than_totals(model, grids, groups, results)
-        kept = {n: grid for n, grid in grids.items() if n not in floats.tensors}
-        weights = integer_weights(model, kept, results, free=self.free, bits=self.bits)
-        return kept, weights, results
+        kept = {n: grid for n, grid in grids.items() if n not in floats}
+        return kept, weigh(kept, results), results
 
     def quantized(self, recipe: Recipe, nodes: Sequence[str] = ()) -> Quantization:
         """Quantise by a recipe, some nodes left float."""
@@ -415,57 +369,45 @@ class _Quantizer:
         if recipe.learned_rounding:
             learn_rounding(corrected, weights, observed.moments.moments)
         if recipe.bias_correction:
-            constants = initializers(observed.model)
-            correct_biases(corrected, weights, observed.channels.mean, constants)
+            plain = initializers(observed.model)
+            correct_biases(corrected, weights, observed.means.told, plain)
         model = insert_pairs(corrected, *placed)
         return Quantization(
             model, observed.model, corrected, self.samples, recipe, observed.equalized
         )
 
-    def chosen(self, done: Quantization) -> Quantization:
+    def chosen(
+        self, done: Quantization, judges: Sequence[Sample], tried: Mapping[str, float]
+    ) -> Quantization:
         """Return what is quantised, or better: with each option on top of the best so far."""
-        kept = worst_output(done, self.judges)
-        least = LEAST_GAIN if self.judges is self.samples else 0.0
-        for option, most in self.tried.items():
+        kept = worst_output(done, judges)
+        least = LEAST_GAIN if judges is self.samples else 0.0
+        for option, most in tried.items():
             if kept < most:
                 taken = getattr(done.recipe, option)
                 changed = self.quantized(replace(done.recipe, **{option: not taken}))
-                if (decibels := worst_output(changed, self.judges)) > kept + least:
+                if (decibels := worst_output(changed, judges)) > kept + least:
                     done, kept = changed, decibels
         return done
 
 
-def _load(
-    model: str | Path | ModelProto,
-    calibration: Calibration,
-    shapes: Mapping[str, Sequence[int]] | None,
-    preparation: Preparation | None,
-    fixed: Mapping[str, Any],
-) -> tuple[ModelProto, list[Sample]]:
-    """Read model and samples; the data determine the model's dynamic dimensions."""
-    if isinstance(calibration, Iterator):
-        calibration = list(calibration)
-    files = isinstance(model, str | Path | require("onnx").ModelProto)
-    if shapes is None and files:
-        shapes = first_shapes(calibration, sources.inputs_as_written(model))
-    if sources.is_relax(model):
-        model, shapes = sources.from_relax(model, shapes), {}
-    elif sources.is_torch(model):
-        model, shapes = sources.from_torch(model, calibration, shapes), {}
-    elif not files:
-        raise ModelError(
-            f"{type(model).__name__} is not a model; give a path, an ONNX model, a torch module or "
-            "program, or a Relax module"
-        )
-    source = opened(model, shapes)
-    fix_inputs(source, fixed)
-    sources.to_single(source)
-    sources.dequantize_weights(source)
-    composed = any(map(is_composite, source.graph.node))
-    source = sources.from_relax(source, None) if composed else checked(source)
-    if not source.graph.output:
-        raise ModelError("the model has no output; what nobody reads needs no integers")
-    types = input_dtypes(source)
-    return source, load_samples(
-        calibration, input_shapes(source), types, preparation, left_out=fixed
-    )
+class _Observed:
+    """A float model, maybe equalised, and what one pass over the calibration data shows of it."""
+
+    def __init__(self, quantizer: _Quantizer, equalization: bool) -> None:
+        model, samples, self.equalized = deepcopy(quantizer.prepared), quantizer.samples, 0
+        if equalization:
+            self.equalized = equalize(model, samples)
+            model = require("onnx").shape_inference.infer_shapes(model)
+        self.model, constants = model, initializers(model)
+        floats = [n for n, kind in input_dtypes(model).items() if kind == np.float32]
+        names = [*floats, *float_tensors(model)]
+        layers = learnable(model, constants) if quantizer.learned else []
+        found = PerSample(names, ends)
+        self.errors = SquaredErrors([] if quantizer.free else names)
+        self.means = PerSample({node.input[0] for node in correctable(model, constants)}, means)
+        self.moments = Moments(layers, constants, len(samples))
+        self.rows = PerSample([norm.root for norm in norms(model)], row_sizes)
+        shown = found, self.errors, self.means, self.moments, self.rows
+        observe(model, samples, shown, "calibrate image")
+        self.ranges = reached(model, ranges(found.told))

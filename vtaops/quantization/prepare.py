@@ -91,8 +91,8 @@ def _unchanged(graph: Rewriting, node: NodeProto) -> str | None:
     """Return the input that the result is: of ``x + 0``, ``x * 1``, or a choice that is decided."""
     if node.op_type == "Where" and node.input[0] not in graph.constants:
         return _softmax_behind(graph.tensors, *node.input)
-    same = (n for n in _taken(node, graph.constants) if n in graph.shapes)
-    return next((n for n in same if graph.shapes[n] == graph.shapes.get(node.output[0])), None)
+    shape, taken = graph.shapes.get(node.output[0]), _taken(node, graph.constants)
+    return next((n for n in taken if n in graph.shapes and graph.shapes[n] == shape), None)
 
 
 def _taken(node: NodeProto, constants: Arrays) -> list[str]:
@@ -132,17 +132,16 @@ def _sum(_: Rewriting, node: NodeProto) -> Nodes:
 
 def _bound(graph: Rewriting, node: NodeProto) -> Nodes | None:
     """Return an extremum of a tensor and a number as a Clip."""
-    constants = graph.constants
-    bounds = [name for name in node.input if name in constants and constants[name].size == 1]
-    data = [*({*node.input} - {*bounds})]
-    value = constants[bounds[0]] if len(bounds) == len(data) == 1 else None
-    if value is None or value.dtype != np.float32:
+    names, constants = {*node.input}, graph.constants
+    numbers = {name for name in names & constants.keys() if constants[name].size == 1}
+    if len(names) != 2 or len(numbers) != 1:
         return None
-    if value.ndim > len(graph.shapes.get(data[0], ())):
+    (data,), value = names - numbers, constants[numbers.pop()]
+    if value.dtype != np.float32 or value.ndim > len(graph.shapes.get(data, ())):
         return None
     bound = graph.store(f"{node.output[0]}:bound", value.reshape(()))
     ends = [bound] if node.op_type == "Max" else ["", bound]
-    return [make_node("Clip", [data[0], *ends], node.output, name=node.name)]
+    return [make_node("Clip", [data, *ends], node.output, name=node.name)]
 
 
 def _quotient(graph: Rewriting, node: NodeProto) -> Nodes | None:
@@ -157,30 +156,26 @@ def _quotient(graph: Rewriting, node: NodeProto) -> Nodes | None:
 def _gemm(graph: Rewriting, node: NodeProto) -> Nodes | None:
     """Return a product whose factors are 1 and whose bias is a vector or an addition."""
     attrs, (result,) = attributes(node), node.output
-    data, weight, term = [*node.input, ""][:3]
-    alpha, beta = attrs.pop("alpha", 1.0), attrs.pop("beta", 1.0) if term else 1.0
-    for name, factor in ((weight, alpha), (term, beta)):
-        if factor != 1 and name not in graph.constants:
-            return None
-    weight = _scaled(graph, weight, alpha, f"{result}:weight")
-    term = _scaled(graph, term, beta, f"{result}:bias")
-    row = _row(graph.constants, weight, term, bool(attrs.get("transB", 0)))
+    data, *others = filter(None, node.input)
+    inputs = dict(zip(("weight", "bias"), others, strict=False))
+    scales = {"weight": attrs.pop("alpha", 1.0), "bias": attrs.pop("beta", 1.0)}
+    scaled = [part for part in inputs if scales[part] != 1]
+    if not {inputs[part] for part in scaled} <= graph.constants.keys():
+        return None
+    for part in scaled:
+        value = graph.constants[inputs[part]] * np.float32(scales[part])
+        inputs[part] = graph.store(f"{result}:{part}", value)
+    row = _row(graph.constants, *inputs.values(), transposed=bool(attrs.get("transB", 0)))
     if row is not None:
-        term = graph.store(f"{result}:bias", row)
-    if not term or row is not None:
-        kept = [name for name in (data, weight, term) if name]
-        return [make_node("Gemm", kept, [result], name=node.name, **attrs)]
+        inputs["bias"] = graph.store(f"{result}:bias", row)
+    if "bias" not in inputs or row is not None:
+        return [make_node("Gemm", [data, *inputs.values()], [result], name=node.name, **attrs)]
     alone = f"{result}:scaled"
-    product = make_node("Gemm", [data, weight], [alone], name=node.name, **attrs)
-    return [product, make_node("Add", [alone, term], [result])]
+    product = make_node("Gemm", [data, inputs["weight"]], [alone], name=node.name, **attrs)
+    return [product, make_node("Add", [alone, inputs["bias"]], [result])]
 
 
-def _scaled(graph: Rewriting, name: str, factor: float, new: str) -> str:
-    """Return the name of a constant times a factor."""
-    return name if factor == 1 else graph.store(new, graph.constants[name] * np.float32(factor))
-
-
-def _row(constants: Arrays, weight: str, term: str, transposed: bool) -> Array | None:
+def _row(constants: Arrays, weight: str, term: str = "", *, transposed: bool) -> Array | None:
     """Return the term of a product as a vector; None if it is none, differs by row, or is wrong."""
     value = constants.get(term)
     if value is None or weight not in constants or (value.ndim > 1 and len(value) > 1):
@@ -215,8 +210,7 @@ def _deviation(node: NodeProto, variance: Array) -> Array:
             f"BatchNormalization {node.name or node.output[0]!r} has a variance of "
             f"{spread.min():g} with epsilon; it must be positive and finite"
         )
-    deviation: Array = np.sqrt(spread)
-    return deviation
+    return np.asarray(np.sqrt(spread))
 
 
 LAYER_NORMS = 17
@@ -267,18 +261,18 @@ def _activate_parts(graph: Rewriting, concat: NodeProto) -> Nodes | None:
     activation = graph.tensors.only_reader(concat.output[0])
     if activation is None or activation.op_type not in SATURATING:
         return None
-    parts = [f"{activation.output[0]}:part{i}" for i in range(len(concat.input))]
+    (result,), bounds = activation.output, activation.input[1:]
     active = [
-        make_node(activation.op_type, [name, *activation.input[1:]], [part])
-        for name, part in zip(concat.input, parts, strict=True)
+        make_node(activation.op_type, [name, *bounds], [f"{result}:part{number}"])
+        for number, name in enumerate(concat.input)
     ]
-    graph.done.update(activation.output)
-    concat.input[:], concat.output[:] = parts, activation.output
+    graph.done.add(result)
+    concat.input[:], concat.output[:] = [node.output[0] for node in active], [result]
     return [*active, concat]
 
 
 def _name_nodes(model: ModelProto) -> None:
-    """Name all nodes, because ONNX Runtime's quantiser identifies them by name."""
+    """Give each node a name of its own."""
     seen = set()
     for index, node in enumerate(model.graph.node):
         if not node.name or node.name in seen:

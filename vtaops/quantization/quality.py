@@ -106,11 +106,8 @@ class Quality:
 
     def __str__(self) -> str:
         """Return the outputs and the worst layer in one line."""
-        text = "; ".join(map(str, self.outputs))
-        worst = self.layers[:1]
-        return text + "".join(
-            f"; worst: {w.tensor} ({w.operator}) {w.sqnr_db:.1f} dB" for w in worst
-        )
+        worst = [f"worst: {w.tensor} ({w.operator}) {w.sqnr_db:.1f} dB" for w in self.layers[:1]]
+        return "; ".join((*map(str, self.outputs), *worst))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the content as plain lists and dictionaries, for JSON."""
@@ -119,27 +116,33 @@ class Quality:
 
 def compare(model: ModelProto, quantized: ModelProto, samples: Sequence[Sample]) -> Quality:
     """Run both models on the samples and compare every tensor that has a quantised image."""
-    shown = _images(model, quantized)
-    writers = producers(model)
+    image_of, writers = images(model, quantized), producers(model)
     outputs = [value.name for value in model.graph.output]
-    ours = Probe(model, list(dict.fromkeys([*shown, *outputs])), exact=False)
-    theirs = Probe(quantized, list(dict.fromkeys([*shown.values(), *outputs])))
+    shown = {name: image_of[name] for name in _inner(model, outputs) if name in image_of}
+    ours = Probe(model, [*shown, *outputs], exact=False)
+    theirs = Probe(quantized, [*shown.values(), *outputs])
     sums = {name: np.zeros(2) for name in shown}
     largest = dict.fromkeys(shown, 0.0)
-    rows: dict[str, list[tuple[Array, Array]]] = {name: [] for name in outputs}
+    rows: dict[str, list[Sequence[Array]]] = defaultdict(list)
     for sample in tracked("compare image", samples):
         exact, rounded = ours.run(sample), theirs.run(sample)
         for name, image in shown.items():
             sums[name] += powers(exact[name], rounded[image])
             largest[name] = max(largest[name], float(np.abs(exact[name]).max(initial=0.0)))
         for name in outputs:
-            rows[name].append((exact[name], rounded[name]))
+            rows[name].append(np.atleast_1d(exact[name], rounded[name]))
     layers = [LayerQuality(name, writers[name].op_type, decibels(*sums[name])) for name in shown]
     return Quality(
         tuple(sorted(layers, key=lambda layer: layer.sqnr_db)),
         tuple(_output(name, pairs) for name, pairs in rows.items()),
-        tuple(_uneven(model, images(model, quantized), largest)),
+        tuple(_uneven(model, image_of, largest)),
     )
+
+
+def _inner(model: ModelProto, outputs: Collection[str]) -> list[str]:
+    """Return the tensors but outputs, and arguments of functions, whose saturation is no error."""
+    left_out = {*outputs, *(function.root for function in elementwise(model))}
+    return [name for name in float_tensors(model) if name not in left_out]
 
 
 def _uneven(
@@ -152,16 +155,6 @@ def _uneven(
             ratio = largest[parts[-1]] / largest[parts[0]]
             if ratio > MOST_RATIO:
                 yield Uneven(node.output[0], parts[0], ratio)
-
-
-def _images(model: ModelProto, quantized: ModelProto) -> dict[str, str]:
-    """Return, for inner tensors of the float model, the dequantised tensor of the QDQ model.
-
-    Arguments of functions are omitted, because their saturation is not an error.
-    """
-    left_out = {f.root for f in elementwise(model)} | {value.name for value in model.graph.output}
-    image_of = images(model, quantized)
-    return {n: image_of[n] for n in float_tensors(model) if n in image_of and n not in left_out}
 
 
 def powers(exact: Array, rounded: Array) -> Array:
@@ -198,8 +191,8 @@ def decibels(signal: float, noise: float) -> float:
     return float(10 * np.log10(max(signal, 1e-300) / noise))
 
 
-def _output(name: str, pairs: Sequence[tuple[Array, Array]]) -> OutputQuality:
-    exact, rounded = (np.concatenate([np.atleast_1d(pair[i]) for pair in pairs]) for i in (0, 1))
+def _output(name: str, pairs: Sequence[Sequence[Array]]) -> OutputQuality:
+    exact, rounded = map(np.concatenate, zip(*pairs, strict=True))
     scores = exact.reshape(len(exact), -1)
     top1 = None
     if exact.ndim > 1 and scores.shape[1] == exact.shape[1] > 1:

@@ -46,9 +46,8 @@ def reached(model: ModelProto, ranges: Mapping[str, Range]) -> dict[str, Range]:
     for root, those in by_root.items():
         readers = {node.name for node in tensors.readers.get(root, ())}
         alone = readers <= {*chain.from_iterable(function.nodes for function in those)}
-        if not alone or root in tensors.outputs:
-            continue
-        if {root, *(function.end for function in those)} <= ranges.keys():
+        known = {root, *(function.end for function in those)} <= ranges.keys()
+        if alone and known and root not in tensors.outputs:
             points = np.linspace(*ranges[root], POINTS, dtype=np.float32)
             reach[root] = _hull(_between_flat(model, each, points, reach) for each in those)
     _pass_back(model, reach)

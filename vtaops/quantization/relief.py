@@ -14,17 +14,16 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vtaops.base.progress import tracked
+from vtaops.base.shapes import Array
 from vtaops.graph.onnx_files import (
-    Connections,
     ModelProto,
-    NodeProto,
     inferred_shapes,
     initializers,
     needed,
@@ -42,9 +41,6 @@ if TYPE_CHECKING:
 
 JUDGES = 16
 """Most samples that judge: with two, the dB of an output are 2 to 5 off, with 16 about one."""
-
-SEARCHED = 2
-"""Most samples on which products are compared, before those that were found are judged."""
 
 MOST_TRIED = 8
 """Most products that are tried together with others: those that cost most alone."""
@@ -84,6 +80,10 @@ class Relief:
         )
 
 
+Again = Callable[[Sequence[str]], "Quantization"]
+"""Quantises once more, with some nodes in float."""
+
+
 def worst_output(done: Quantization, samples: Sequence[Sample]) -> float:
     """Return the SQNR in dB of the output that keeps least."""
     return _judged(done, samples)[0]
@@ -97,40 +97,37 @@ def _judged(done: Quantization, samples: Sequence[Sample]) -> tuple[float, int]:
     return min(sqnrs(exact, rounded)), sum(db >= LOW_DB for db in alone)
 
 
-def relieved(
-    done: Quantization, judges: Sequence[Sample], again: Callable[[Sequence[str]], Quantization]
-) -> Quantization:
+def relieved(done: Quantization, samples: Sequence[Sample], again: Again) -> Quantization:
     """Leave products float where an output is lost otherwise.
 
     Parameters
     ----------
     done
         What was quantised.
-    judges
-        Samples on which it is judged.
+    samples
+        Those on which it is judged.
     again
         Quantises with the given nodes in float.
     """
+    judges = spread(samples, JUDGES)
     before, enough = _judged(done, judges)
     if before >= LOW_DB:
         return _fine_ends(done, judges, again, before)
-    search = _Search(done)
-    tried: list[tuple[int, Quantization, float, list[str]]] = []
+    # Quiet samples may be lost with any product on integers; others need not be.
+    best, most, search = done, max(enough, len(judges) // 2), _Search(done)
     for nodes in search.candidates():
         relaxed = again(nodes)
-        if any(node.op_type == "QuantizeLinear" for node in relaxed.model.graph.node):
+        if relaxed.on_integers:
             least, count = _judged(relaxed, judges)
-            products = search.products(nodes)
-            if least >= LOW_DB:
-                return replace(relaxed, relief=Relief(tuple(products), least, before))
-            tried.append((count, relaxed, least, products))
-    # Quiet samples may be lost with any product on integers; others need not be.
-    most, relaxed, least, products = max(tried, key=lambda each: each[0], default=(0, done, 0, []))
-    of = len(spread(judges, JUDGES))
-    if most <= max(enough, of // 2):
-        return done
-    some = f" (and {LOW_DB:.0f} dB in {most} of {of} samples, not {enough})"
-    return replace(relaxed, relief=Relief(tuple(products), least, before, some))
+            all_back = least >= LOW_DB
+            if all_back or count > most:
+                of = f"{count} of {len(judges)} samples, not {enough}"
+                some = "" if all_back else f" (and {LOW_DB:.0f} dB in {of})"
+                relief = Relief(tuple(search.products(nodes)), least, before, some)
+                best, most = replace(relaxed, relief=relief), count
+            if all_back:
+                break
+    return best
 
 
 class _Search:
@@ -138,29 +135,29 @@ class _Search:
 
     def __init__(self, done: Quantization) -> None:
         self._model = done.prepared
-        self._switches = Switches(self._model, done.model, spread(done.samples, SEARCHED))
+        self._switches = Switches(self._model, done.model, done.samples)
         self._groups = _tensors_of_products(self._model, self._switches.images)
+
+    def products(self, nodes: Collection[str]) -> list[str]:
+        """Return the products among some nodes."""
+        return [node for node in self._groups if node in nodes]
 
     def candidates(self) -> list[list[str]]:
         """Return nodes whose tensors in float bring back: small fronts, products, large fronts."""
-        work = multiplications(self._model, self._groups)
-        fronts: dict[int, tuple[list[str], set[str]]] = {}
-        for nodes, tensors in self._fronts():
-            fronts[sum(work[node] for node in self.products(nodes))] = nodes, tensors
-        sizes = spread(sorted(fronts.keys() - {0}), MOST_FRONTS)
-        back = {size: fronts[size][0] for size in sizes if self._sqnr(fronts[size][1]) >= LOW_DB}
-        small = [nodes for size, nodes in back.items() if size <= MOST_WORK * sum(work.values())]
+        work = multiplications(self._model)
+        few = MOST_WORK * sum(map(work.__getitem__, self._groups))
+        fronts = {sum(map(work.__getitem__, self.products(f[0]))): f for f in self._fronts()}
+        small, large = list[list[str]](), list[list[str]]()
+        for size in spread(sorted(fronts.keys() - {0}), MOST_FRONTS):
+            nodes, tensors = fronts[size]
+            if min(self._switches.sqnrs(tensors)) >= LOW_DB:
+                (small if size <= few else large).append(nodes)
         costliest = self._costliest()
-        few = [costliest[:count] for count in range(1, len(costliest) + 1)]
-        return [*small, *few, *[*back.values()][len(small) :]]
-
-    def _sqnr(self, passing: Collection[str]) -> float:
-        """Return the dB of the worst output with some tensors in float."""
-        return min(self._switches.sqnrs(passing))
+        return [*small, *(costliest[: n + 1] for n in range(len(costliest))), *large]
 
     def _without(self, *nodes: str) -> float:
         """Return the dB of the worst output with some products in float."""
-        return self._sqnr(set().union(*map(self._groups.__getitem__, nodes)))
+        return min(self._switches.sqnrs(set().union(*map(self._groups.__getitem__, nodes))))
 
     def _costliest(self) -> list[str]:
         """Return the products that cost the outputs most, each on top of those before."""
@@ -173,52 +170,43 @@ class _Search:
             others.remove(costliest[-1])
         return costliest
 
-    def products(self, nodes: Collection[str]) -> list[str]:
-        """Return the products among some nodes."""
-        return [node for node in self._groups if node in nodes]
-
     def _fronts(self) -> Iterator[tuple[list[str], set[str]]]:
         """Yield what is in front of each product and function of the host: nodes, and tensors."""
-        nodes, ends = [*self._model.graph.node], self._ends()
+        nodes, images = [*self._model.graph.node], self._switches.images.keys()
+        inside = set[str]().union(*(function.nodes for function in functions(self._model)))
         for node in nodes:
-            if node.name in ends:
-                read = node.input[:1] if node.name in self._groups else node.input
+            product, tensors = node.name in self._groups, {*node.input, *node.output}
+            loose = node.op_type not in MOVES and node.name not in inside
+            if product or (loose and images.isdisjoint(tensors)):
+                read = node.input[:1] if product else node.input
                 front = needed(nodes, node.input)
                 yield [n.name for n in front], {*read}.union(*(n.input for n in front))
 
-    def _ends(self) -> set[str]:
-        """Return the names of products, and of functions that the host computes."""
-        inside = {name for function in functions(self._model) for name in function.nodes}
-        loose = (n for n in self._model.graph.node if n.op_type not in MOVES)
-        images = self._switches.images.keys()
-        on_floats = {n.name for n in loose if images.isdisjoint((*n.input, *n.output))}
-        return on_floats - inside | self._groups.keys()
 
-
-def multiplications(model: ModelProto, nodes: Collection[str]) -> dict[str, int]:
-    """Return the multiplications of some products of a prepared model."""
-    shapes = inferred_shapes(model)
+def multiplications(model: ModelProto) -> dict[str, int]:
+    """Return the multiplications of the products of a prepared model."""
+    shapes, work = inferred_shapes(model), dict[str, int]()
     shapes |= {name: value.shape for name, value in initializers(model).items()}
-    return {n.name: _multiplications(n, shapes) for n in model.graph.node if n.name in nodes}
-
-
-def _multiplications(node: NodeProto, shapes: Mapping[str, Sequence[int]]) -> int:
-    data, weight, result = (shapes.get(n) or (1,) for n in (*node.input[:2], node.output[0]))
-    # Each value of the input of a transposed convolution meets the kernels of a channel.
-    each = weight[1:] if node.op_type in ("Conv", "ConvTranspose") else data[-1:]
-    return math.prod(data if node.op_type == "ConvTranspose" else result) * math.prod(each)
-
-
-def _tensors_of_products(model: ModelProto, found: Mapping[str, str]) -> dict[str, set[str]]:
-    """Return the tensors with pairs that each product reads, or writes, maybe by an activation."""
-    tensors, ends = Connections(model), saturated(model)
-    groups: dict[str, set[str]] = {}
     for node in model.graph.node:
         if node.op_type in PRODUCTS:
-            (result,) = node.output
-            near = {*node.input, result, ends.get(result, result)}
-            groups[node.name] = {name for name in near if name in found} - tensors.outputs
-    return {node: group for node, group in groups.items() if group}
+            names = (*node.input[:2], node.output[0])
+            data, weight, result = (shapes.get(name) or (1,) for name in names)
+            # Each value of the input of a transposed convolution meets the kernels of a channel.
+            each = weight[1:] if node.op_type in ("Conv", "ConvTranspose") else data[-1:]
+            values = data if node.op_type == "ConvTranspose" else result
+            work[node.name] = math.prod(values) * math.prod(each)
+    return work
+
+
+def _tensors_of_products(model: ModelProto, found: Collection[str]) -> dict[str, set[str]]:
+    """Return the tensors with pairs that each product reads, or writes, maybe by an activation."""
+    ends, groups = saturated(model), dict[str, set[str]]()
+    for node in model.graph.node:
+        result = node.output[0]
+        near = {*node.input, result, ends.get(result, result)}.intersection(found)
+        if node.op_type in PRODUCTS and near:
+            groups[node.name] = near
+    return groups
 
 
 # ------------------------------------------------------------------------------------ last products
@@ -235,35 +223,29 @@ UNEVEN = 16
 
 
 def _fine_ends(
-    done: Quantization,
-    judges: Sequence[Sample],
-    again: Callable[[Sequence[str]], Quantization],
-    before: float,
+    done: Quantization, judges: Sequence[Sample], again: Again, before: float
 ) -> Quantization:
     """Leave the last products float half of whose values would take fewer than `FEW` values.
 
     Logits of a detector from -400 to 3 have steps of 1.6, and what decides, their sign, lies within
     two. If last products do little work, the host may compute them from the integers before.
     """
-    products = {n.output[0]: n.name for n in done.prepared.graph.node if n.op_type in PRODUCTS}
-    nodes = [products[name] for name in _coarse_ends(done, products)]
-    work = multiplications(done.prepared, products.values())
-    small = sum(map(work.__getitem__, nodes)) <= MOST_END_WORK * sum(work.values())
-    if not nodes or not small:
-        return done
-    fine = again(nodes)
-    least = worst_output(fine, judges)
-    some = f" (and half of its values take more than {FEW})"
-    relief = Relief(tuple(nodes), least, before, some)
-    return done if least < before else replace(fine, relief=relief)
+    prepared, work = done.prepared, multiplications(done.prepared)
+    last = only_moved(prepared).keys() & images(prepared, done.model).keys()
+    nodes = prepared.graph.node
+    ends = {n.name: n.output[0] for n in nodes if n.op_type in PRODUCTS and n.output[0] in last}
+    runs = [*map(Probe(prepared, [*ends.values()], exact=False).run, done.samples)]
+    coarse = [node for node, name in ends.items() if _is_coarse([run[name] for run in runs])]
+    if coarse and sum(map(work.__getitem__, coarse)) <= MOST_END_WORK * sum(work.values()):
+        fine = again(coarse)
+        least = worst_output(fine, judges)
+        if least >= before:
+            some = f" (and half of its values take more than {FEW})"
+            return replace(fine, relief=Relief(tuple(coarse), least, before, some))
+    return done
 
 
-def _coarse_ends(done: Quantization, products: Iterable[str]) -> Iterator[str]:
-    """Yield results of last products half of whose values are far below the largest."""
-    last = only_moved(done.prepared).keys() & images(done.prepared, done.model).keys()
-    names = [name for name in products if name in last]
-    runs = [*map(Probe(done.prepared, names, exact=False).run, done.samples)]
-    for name in names:
-        sizes = np.abs(np.stack([run[name] for run in runs]))
-        if sizes[0].size >= LEAST_VALUES and UNEVEN * np.median(sizes) < sizes.max():
-            yield name
+def _is_coarse(values: Sequence[Array]) -> bool:
+    """Return whether half of some values are far below the largest."""
+    sizes = np.abs(np.stack(values))
+    return bool(sizes[0].size >= LEAST_VALUES and UNEVEN * np.median(sizes) < sizes.max())

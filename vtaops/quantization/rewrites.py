@@ -68,38 +68,25 @@ def softmax_along_rows(graph: Rewriting, node: NodeProto) -> Nodes | None:
 
 
 def mixed_heads(graph: Rewriting, node: NodeProto) -> Nodes | None:
-    """Return a product along the heads, which are last, as a convolution of them as channels."""
-    image, product, result = graph.images.get(node.input[0]), node, node.output[0]
-    if image is not None and node.op_type == "Reshape":
-        product, result = _reshaped_product(graph, node) or (node, "")
-    if image is None or product.op_type == "Reshape" or product.input[1] not in graph.constants:
+    """Return a product along the heads, which are last, as a convolution of them as channels.
+
+    A dense layer has rows: it stands between a reshape, and one back to the heads, the node given.
+    """
+    (result,) = node.output
+    product, first = graph.tensors.chain(node.input[0], "Gemm", "Reshape") or (node, node)
+    image, attrs = graph.images.get(first.input[0]), attributes(product)
+    before, after = (graph.shapes.get(name, ()) for name in (first.input[0], result))
+    alike = len(before) == len(after) == 4 and before[:3] == after[:3]
+    if image is None or not alike or not {*product.input[1:]} <= graph.constants.keys():
         return None
     weight = graph.constants[product.input[1]]
-    if weight.ndim != 2:
+    if weight.ndim != 2 or attrs.get("transA"):
         return None
-    weight = weight if attributes(product).get("transB") else weight.T
+    weight = weight if attrs.get("transB") else weight.T
     name = graph.store(f"{result}:heads_weight", np.ascontiguousarray(weight[:, :, None, None]))
     inputs = [image, name, *product.input[2:]]
-    graph.done.update({*product.output, result})
     made = make_node("Conv", inputs, [f"{result}:heads"], kernel_shape=[1, 1])
     return _turned(graph, made, result)
-
-
-def _reshaped_product(graph: Rewriting, node: NodeProto) -> tuple[NodeProto, str] | None:
-    """Return the product of matrices between a reshape of an image and one back, and its result."""
-    product = _next(graph, node, "Gemm")
-    back = _next(graph, product, "Reshape") if product else None
-    if product is None or back is None or not {*product.input[1:]} <= graph.constants.keys():
-        return None
-    before, after = (graph.shapes.get(n, ()) for n in (node.input[0], back.output[0]))
-    alike = len(before) == len(after) == 4 and before[:3] == after[:3]
-    return (product, back.output[0]) if alike and not attributes(product).get("transA") else None
-
-
-def _next(graph: Rewriting, node: NodeProto, kind: str) -> NodeProto | None:
-    """Return the only node, of a kind, that reads what another one makes; None if none does."""
-    reader = graph.tensors.only_reader(node.output[0])
-    return reader if reader is not None and reader.op_type == kind else None
 
 
 def _turned(graph: Rewriting, node: NodeProto, result: str) -> Nodes:
@@ -175,9 +162,10 @@ def response_norm(graph: Rewriting, node: NodeProto) -> Nodes | None:
         "inverses_weight": np.ones((channels, 1, 1, 1)),
     }
     if axis == 1:
-        names = {"image": data, "scaled": scaled.output[0]}
-        return graph.written(_CHANNELS_FIRST, scaled, constants, **names)
-    return graph.written(_CHANNELS_LAST, scaled, constants, whole=data)
+        names, text = {"image": data, "scaled": scaled.output[0]}, _CHANNELS_FIRST
+    else:
+        names, text = {"whole": data}, _CHANNELS_LAST
+    return graph.written(text, scaled, constants, **names)
 
 
 def _channels(graph: Rewriting, norm: NodeProto) -> int | None:

@@ -53,8 +53,7 @@ class Rewriting:
         for node in self.model.graph.node:
             if node.output[0] in self.done:
                 continue
-            node.input[:] = [same.get(name, name) for name in node.input]
-            rename_inner(node, same)
+            let_read(node, same)
             rule = rules.get(node.op_type)
             new = rule(self, node) if rule else None
             if isinstance(new, str) and node.output[0] not in outputs:
@@ -86,6 +85,12 @@ class Rewriting:
                 tensors[:] = [names.get(name, f"{result}:{name}") for name in tensors]
             new.name = (node.name if new.output[0] == result else "") or new.output[0]
         return nodes
+
+
+def let_read(node: NodeProto, others: Mapping[str, str]) -> None:
+    """Let a node, and its subgraphs, read other tensors in place of some."""
+    node.input[:] = [others.get(name, name) for name in node.input]
+    rename_inner(node, others)
 
 
 Rule = Callable[[Rewriting, NodeProto], Nodes | str | None]

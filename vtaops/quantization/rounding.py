@@ -10,7 +10,7 @@ is subtracted through the bias. Borders are treated as if the image continued.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -80,7 +80,7 @@ def _suits(node: NodeProto, weight: Array) -> bool:
 def correct_biases(
     model: ModelProto,
     weights: Mapping[str, WeightScale],
-    mean: Callable[[str], Array],
+    means: Mapping[str, Sequence[Array]],
     plain: Arrays,
 ) -> None:
     """Correct the biases of a float model in place.
@@ -91,21 +91,21 @@ def correct_biases(
         The prepared float model; its weights may have been rounded.
     weights
         The scales of the weights that are rounded.
-    mean
-        Returns the mean of each channel of a tensor on the calibration data.
+    means
+        The mean of each channel of tensors, for each sample.
     plain
         The constants before anything was rounded.
     """
     constants = initializers(model)
     for node in correctable(model, weights):
-        if any(name not in plain for name in node.input[2:]):  # the file computes its bias
+        if not {*node.input[2:]} <= plain.keys():  # the file computes its bias
             continue
         weight = plain[node.input[1]].astype(np.float64)
         error = weights[node.input[1]].rounded(constants[node.input[1]]) - weight
         error = _results_first(node, error.sum(axis=tuple(range(2, weight.ndim))))
         groups = attributes(node).get("group", 1)
-        means = mean(node.input[0]).reshape(groups, 1, -1)
-        shift = (error.reshape(groups, -1, error.shape[1]) * means).sum(axis=2).reshape(-1)
+        mean = np.mean(means[node.input[0]], axis=0).reshape(groups, 1, -1)
+        shift = (error.reshape(groups, -1, error.shape[1]) * mean).sum(axis=2).reshape(-1)
         bias, own = sum(plain[name] for name in node.input[2:]), f"{node.output[0]}:bias"
         node.input[2:] = [own]
         replace_initializer(model, own, (bias - shift).astype(np.float32))

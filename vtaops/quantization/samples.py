@@ -20,6 +20,7 @@ from vtaops.quantization.pictures import SUFFIXES, Preparation, is_picture, read
 
 Shape = Sequence[int | None]
 Sample = dict[str, Array]
+_DATA = "the calibration data"
 _NO_PICTURES = "a mean and a deviation prepare pictures; the data hold none"
 Calibration = str | Path | npt.ArrayLike | Mapping[str, npt.ArrayLike] | Iterable[Any]
 
@@ -79,7 +80,7 @@ def first_arrays(source: Calibration, names: Sequence[str]) -> Sample:
     """
     shapes: dict[str, Shape] = dict.fromkeys(names, (None, 3, None, None))
     _, arrays = next(iter(_sources(source, shapes)), ("", {}))
-    return _converted("the calibration data", arrays, {})
+    return _converted(_DATA, arrays, {})
 
 
 def first_shapes(source: Calibration, inputs: Mapping[str, Shape]) -> dict[str, tuple[int, ...]]:
@@ -91,13 +92,10 @@ def first_shapes(source: Calibration, inputs: Mapping[str, Shape]) -> dict[str, 
         return {}
     _, arrays = next(iter(_sources(source, inputs)), ("", {}))
     # Samples are stacked along the first axis, or along one in front.
-    extents = {
-        n: array.shape[max(0, array.ndim - len(inputs.get(n, ()))) :] for n, array in arrays.items()
-    }
     return {
-        name: (shape[0] or 1, *extents[name][1:])
+        name: (shape[0] or 1, *arrays[name].shape[1 - len(shape) :])
         for name, shape in inputs.items()
-        if None in shape[1:] and name in arrays and len(extents[name]) == len(shape)
+        if None in shape[1:] and name in arrays and arrays[name].ndim >= len(shape)
     }
 
 
@@ -109,17 +107,15 @@ def _sources(
         return _files(Path(source), shapes, preparation)
     if preparation is not None:
         raise ModelError(_NO_PICTURES)
-    if isinstance(source, Mapping):
-        return [("the calibration data", _named("the calibration data", source, shapes))]
-    items: Any = source
-    if not hasattr(source, "__array__"):
+    items: list[tuple[str, Any]] = [(_DATA, source)]
+    if not isinstance(source, Mapping) and not hasattr(source, "__array__"):
         if not isinstance(source, Iterable):
             raise ModelError(f"calibration data are files or arrays, not {type(source).__name__}")
-        items = list(source)
-        if any(_is_sample(each, shapes) for each in items):
-            places = ((f"sample {index}", each) for index, each in enumerate(items))
-            return [(place, _named(place, each, shapes)) for place, each in places]
-    return [("the array", _named("the array", as_array("the array", items, ModelError), shapes))]
+        listed = list(source)
+        items = [(f"sample {index}", each) for index, each in enumerate(listed)]
+        if not any(_is_sample(each, shapes) for each in listed):
+            items = [(_DATA, as_array(_DATA, listed, ModelError))]
+    return [(place, _named(place, each, shapes)) for place, each in items]
 
 
 def _is_sample(each: Any, shapes: Mapping[str, Shape]) -> bool:
@@ -156,10 +152,11 @@ def _files(
         )
     if preparation is not None and not any(map(is_picture, files)):
         raise ModelError(_NO_PICTURES)
-    return [(str(file), _read(file, shapes, preparation)) for file in files]
+    return [(str(file), read_sample(file, shapes, preparation)) for file in files]
 
 
-def _read(file: Path, shapes: Mapping[str, Shape], preparation: Preparation | None) -> Sample:
+def read_sample(file: Path, shapes: Mapping[str, Shape], preparation: Preparation | None) -> Sample:
+    """Return what a file holds for the inputs: a picture, or arrays."""
     if is_picture(file):
         name = only_input(shapes, str(file))
         return {name: read_picture(file, name, shapes[name], preparation)}
@@ -182,7 +179,7 @@ def read_arrays(file: Path) -> Sample | Array:
         if isinstance(data, np.ndarray):
             return data
         with data:
-            return {name: data[name] for name in data.files}
+            return dict(data)
 
 
 def only_input(shapes: Mapping[str, Shape], place: str) -> str:
@@ -233,10 +230,9 @@ def _count(place: str, name: str, array: Array, shape: Sequence[int]) -> int:
     if not np.isfinite(array).all():
         raise ModelError(f"{place}: {name!r} holds values that are not finite")
     whole = tuple(shape)
-    stacked = array.ndim == len(whole) + 1 and array.shape[1:] == whole  # as scalars are
-    one_image = array.shape == whole[1:] and whole[:1] == (1,)
-    batches = array.ndim == len(whole) and array.shape[1:] == whole[1:]
     size = math.prod(whole)
+    stacked, one_image = array.shape[1:] == whole, (1, *array.shape) == whole
+    batches = array.ndim == len(whole) and array.shape[1:] == whole[1:]
     if stacked or one_image or (batches and array.size % size == 0):
         return array.size // size
     raise ModelError(

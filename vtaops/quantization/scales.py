@@ -44,11 +44,8 @@ MOVES = (
 
 SATURATING = frozenset({"Relu", "Clip"})
 PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-MOST_WEIGHTS = 1 << 20
-"""Number of weights of a constant that are sampled to choose a power of two."""
-
-LARGEST = 127
-"""Weights are symmetric int8."""
+LARGEST, LARGEST_BIAS = 127, (1 << 31) - 1
+"""Weights are symmetric int8, biases int32."""
 
 SMALLEST = 1e-30
 """Scales below it are those of zeros; ordinary numbers take their place."""
@@ -136,8 +133,7 @@ def _groups(model: ModelProto, names: set[str]) -> dict[str, str]:
         if node.op_type == "Concat":
             tied = [*node.output, *node.input]
         if tied[0] in names:  # as those of concatenations that stay float are not
-            for name in names.intersection(tied):
-                ties.join(tied[0], name)
+            ties.join(tied[0], *names.intersection(tied))
     return {name: ties.root(name) for name in names}
 
 
@@ -182,34 +178,37 @@ class WeightScale:
         axes = () if self.axis is None else tuple({*range(rank)} - {self.axis})
         return np.asarray(np.expand_dims(np.float32(self.scale).astype(np.float64), axes))
 
-    def integers(self, value: Array, kind: type = np.int8) -> Array:
-        """Return the nearest integers for a constant."""
-        most = self.largest if kind is np.int8 else np.iinfo(kind).max
+    def integers(self, value: Array) -> Array:
+        """Return the nearest integers for a constant, in the type that holds the largest."""
         steps = np.rint(value / self.steps(value.ndim))
-        return np.asarray(np.clip(steps, -most - 1, most)).astype(kind)
+        kind = np.min_scalar_type(-self.largest)
+        return np.asarray(np.clip(steps, -self.largest - 1, self.largest)).astype(kind)
 
     def rounded(self, value: Array) -> Array:
         """Return the real numbers that stand for a constant, as float64."""
-        rounded: Array = self.integers(value) * self.steps(value.ndim)
-        return rounded
+        return np.asarray(self.integers(value) * self.steps(value.ndim))
 
 
 def weight_scales(
-    model: ModelProto, grids: Mapping[str, Grid], *, free: bool, bits: int = 8
+    model: ModelProto, grids: Mapping[str, Grid], nodes: Collection[str], *, free: bool, bits: int
 ) -> dict[str, WeightScale]:
-    """Return the scales of all constants that quantised operators read, except biases.
+    """Return the scales of all constants that nodes on integers read, except biases.
 
     They are powers of two, one for each constant; or, if free, ONNX Runtime's, one for each channel
     of a product's weight. Either is large enough for the sums of its products (`_least`). Free ones
     of the weights of products may have few `bits`.
     """
-    constants, scales = initializers(model), {}
-    for name, nodes in constants_on_grids(model).items():
-        weight, axes = constants[name], {_channel_axis(node, name, constants) for node in nodes}
-        axis = axes.pop() if free and len(axes) == 1 else None
-        bounds = [_least(node, grids, constants) for node in nodes]
+    constants, scales = initializers(model), dict[str, WeightScale]()
+    readers: dict[str, list[NodeProto]] = defaultdict(list)
+    for node in model.graph.node:
+        for name in constants.keys() & constant_operands(node) if node.name in nodes else ():
+            readers[name].append(node)
+    for name, those in readers.items():
+        weight = constants[name]
+        axis = _channel_axis(those, name, weight.ndim) if free else None
+        bounds = [_least(node, grids, constants) for node in those]
         least = reduce(np.maximum, bounds if axis is not None else [*map(np.max, bounds)])
-        largest = _most(nodes, name, bits)
+        largest = _most(those, name, bits)
         scale = (
             _free_scale(weight, axis, least, largest)
             if free
@@ -234,14 +233,19 @@ def _free_scale(weight: Array, axis: int | None, least: Array, most: int) -> Arr
     return np.where(scales < SMALLEST, 1.0 / most, scales)
 
 
-def _channel_axis(node: NodeProto, name: str, constants: Arrays) -> int | None:
-    """Return the axis of a weight that counts the results of its product; None if there is none."""
-    if node.op_type == "Gemm" and node.input[1] == name:
-        return 0 if attributes(node).get("transB", 0) else 1
-    if node.op_type == "MatMul" and node.input[1] == name:
-        return 1 if constants[name].ndim == 2 else None
-    grouped = attributes(node).get("group", 1) > 1
-    return {"Conv": 0, "ConvTranspose": None if grouped else 1}.get(node.op_type)
+def _channel_axis(nodes: Sequence[NodeProto], name: str, rank: int) -> int | None:
+    """Return the axis of a weight that counts the results of its products; None if none does."""
+    axes = set[int | None]()
+    for node in nodes:
+        attrs = attributes(node)
+        known = {
+            "Conv": 0,
+            "ConvTranspose": None if attrs.get("group", 1) > 1 else 1,
+            "Gemm": 0 if attrs.get("transB") else 1,
+            "MatMul": 1 if rank == 2 else None,
+        }
+        axes.add(known.get(node.op_type) if name in node.input[1:2] else None)
+    return axes.pop() if len(axes) == 1 else None
 
 
 def _least(node: NodeProto, grids: Mapping[str, Grid], constants: Arrays) -> Array:
@@ -254,7 +258,7 @@ def _least(node: NodeProto, grids: Mapping[str, Grid], constants: Arrays) -> Arr
     if node.op_type not in PRODUCTS or node.input[0] not in grids:
         return np.zeros(())
     data = grids[node.input[0]].scale
-    bias = constants.get(node.input[2]) if len(node.input) > 2 else None
+    bias = constants.get([*node.input, ""][2])
     least = np.zeros(()) if bias is None else np.abs(bias.astype(np.float64)) / MOST_BIAS
     if node.output[0] in grids:
         least = np.maximum(least, grids[node.output[0]].scale / FINEST)
@@ -281,8 +285,8 @@ def no_finer_than_totals(
             scale = result[node.output[0]].scale
             for group in (members[groups.get(name, "")] for name in node.input):
                 if _are_added(group, node, tensors):
-                    coarse = {name: max(scale, result[name].scale) for name in group}
-                    result |= {name: replace(result[name], scale=s) for name, s in coarse.items()}
+                    for name in group:
+                        result[name] = replace(result[name], scale=max(scale, result[name].scale))
     return result
 
 
@@ -305,8 +309,8 @@ def power_of_two_weight_scale(weight: Array, least: float = 0.0) -> float:
     """
     greatest = float(np.abs(weight).max())
     grids = _powers((-greatest, greatest), zero_points=False)
-    flat = weight.reshape(-1)[:: max(1, weight.size // MOST_WEIGHTS)].astype(np.float64)
-    errors = [np.square(flat - grid.rounded(flat)).sum() for grid in grids]
+    exact = weight.astype(np.float64)
+    errors = [np.square(exact - grid.rounded(exact)).sum() for grid in grids]
     scale = grids[int(np.argmin(errors))].scale
     while scale < least:
         scale *= 2
@@ -331,30 +335,20 @@ def _powers(found: Range, *, zero_points: bool) -> list[Grid]:
     scales = [covering, covering / 2, covering / 4]
     if not zero_points:
         return [*map(Grid, scales)]
-    zeros = (-128 if low == 0 else _zero_point(-(low + high) / 2 / scale) for scale in scales)
-    return [Grid(*both, symmetric=False) for both in zip(scales, zeros, strict=True)]
+    zeros = [-128 if low == 0 else -(low + high) / 2 / scale for scale in scales]
+    return [Grid(s, _zero_point(z), symmetric=False) for s, z in zip(scales, zeros, strict=True)]
 
 
 def _zero_point(value: float) -> int:
     return int(np.clip(np.rint(value), -128, 127))
 
 
-def constant_operands(node: NodeProto) -> Sequence[int]:
-    """Return the numbers of the inputs that a quantised operator may read as constants on a grid.
+def constant_operands(node: NodeProto) -> list[str]:
+    """Return the inputs that a quantised operator may read as constants on a grid.
 
     Biases are not among them: their grid is that of the sums.
     """
-    operands = {"Conv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1), "MatMul": (0, 1)}
-    both = range(len(node.input)) if node.op_type in ("Add", "Sub", "Mul", "Concat") else ()
-    return operands.get(node.op_type, both)
-
-
-def constants_on_grids(model: ModelProto) -> dict[str, list[NodeProto]]:
-    """Return the float constants of quantised operators, except biases, with their readers."""
-    constants = initializers(model)
-    readers: dict[str, list[NodeProto]] = defaultdict(list)
-    for node in model.graph.node:
-        for name in {node.input[index] for index in constant_operands(node)}:
-            if name in constants and constants[name].dtype == np.float32:
-                readers[name].append(node)
-    return readers
+    first = {"Conv": 1, "ConvTranspose": 1, "Gemm": 0, "MatMul": 0}
+    if node.op_type in first:
+        return [*node.input[first[node.op_type] : 2]]
+    return [*node.input] if node.op_type in ("Add", "Sub", "Mul", "Concat") else []

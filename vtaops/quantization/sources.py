@@ -9,7 +9,8 @@ from __future__ import annotations
 import inspect
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -17,49 +18,90 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.errors import ModelError, UnsupportedError, raising
+from vtaops.frontends.composites import is_composite
+from vtaops.graph.branches import fix_inputs
 from vtaops.graph.onnx_files import (
     ModelProto,
     checked,
     dequantized,
     first_line,
     initializers,
+    input_dtypes,
     input_shapes,
+    opened,
     read,
     refill,
     replace_initializer,
     require,
     tensors,
 )
-from vtaops.quantization.samples import Calibration, first_arrays
-from vtaops.quantization.torch_operators import exported_too
+from vtaops.quantization.pictures import Preparation
+from vtaops.quantization.samples import (
+    Calibration,
+    Sample,
+    first_arrays,
+    first_shapes,
+    load_samples,
+)
 
 Shapes = Mapping[str, Sequence[int]]
 
 
-def is_torch(source: Any) -> bool:
-    """Return whether a source is a torch module or program, without importing torch."""
-    return any(kind.__module__.split(".")[0] == "torch" for kind in type(source).__mro__)
+def load(
+    source: Any,
+    calibration: Calibration,
+    shapes: Shapes | None,
+    preparation: Preparation | None,
+    fixed: Mapping[str, Any] | None,
+) -> tuple[ModelProto, list[Sample]]:
+    """Read a float model and samples; the data determine the model's dynamic dimensions."""
+    fixed = fixed or {}
+    if isinstance(calibration, Iterator):
+        calibration = list(calibration)
+    files = isinstance(source, str | Path | require("onnx").ModelProto)
+    if shapes is None and files:
+        shapes = first_shapes(calibration, inputs_as_written(source))
+    if is_relax(source):
+        source, shapes = from_relax(source, shapes), {}
+    elif _is_of("torch", source):
+        source, shapes = from_torch(source, calibration, shapes), {}
+    elif not files:
+        raise ModelError(
+            f"{type(source).__name__} is not a model; give a path, an ONNX model, a torch module "
+            "or program, or a Relax module"
+        )
+    model = opened(source, shapes)
+    fix_inputs(model, fixed)
+    to_single(model)
+    dequantize_weights(model)
+    composed = any(map(is_composite, model.graph.node))
+    model = from_relax(model, None) if composed else checked(model)
+    if not model.graph.output:
+        raise ModelError("the model has no output; what nobody reads needs no integers")
+    types = input_dtypes(model)
+    return model, load_samples(calibration, input_shapes(model), types, preparation, left_out=fixed)
+
+
+def _is_of(package: str, source: Any) -> bool:
+    """Return whether a source is of a package's kinds, without importing it."""
+    return any(kind.__module__.split(".")[0] == package for kind in type(source).__mro__)
 
 
 def is_relax(source: Any) -> bool:
     """Whether a source is read as a network first: TFLite or Relax."""
     if isinstance(source, str | Path):
         return Path(source).suffix == ".tflite"
-    return type(source).__module__.split(".")[0] == "tvm"
+    return _is_of("tvm", source)
 
 
 def inputs_as_written(source: str | Path | ModelProto) -> dict[str, tuple[int | None, ...]]:
-    """Return the inputs' shapes, with None for open dimensions; none if the file is no model."""
+    """Return the inputs' shapes, with None for open dimensions."""
     from vtaops.frontends import open_shapes
 
-    if not isinstance(source, require("onnx").ModelProto):
-        path = Path(source)
-        try:  # whoever opens the file reports its errors
-            if path.suffix == ".tflite":
-                return open_shapes(path)
-            source = read(path)
-        except (ModelError, UnsupportedError):
-            return {}
+    if isinstance(source, str | Path):
+        if is_relax(source):
+            return open_shapes(Path(source))
+        source = read(Path(source))
     shapes = input_shapes(source).items()
     return {name: tuple(size if size > 0 else None for size in shape) for name, shape in shapes}
 
@@ -95,7 +137,9 @@ def from_torch(source: Any, calibration: Calibration, shapes: Shapes | None) -> 
 
     if isinstance(source, torch.export.ExportedProgram):
         names = list(source.graph_signature.user_inputs)
-        dynamic = _dynamic(source, names)
+        values = {node.name: node.meta.get("val") for node in source.graph.nodes}
+        batches = [values[name].shape[:1] for name in names]
+        dynamic = [any(not isinstance(size, int) for size in batch) for batch in batches]
         inputs = zip(source.example_inputs[0], dynamic, strict=True)
         examples = tuple(each[:1] if open_ else each for each, open_ in inputs)
         module = _module(source, examples if any(dynamic) else None)
@@ -108,42 +152,29 @@ def from_torch(source: Any, calibration: Calibration, shapes: Shapes | None) -> 
     text = "PyTorch cannot write this module as an ONNX model"
     with warnings.catch_warnings(), raising(UnsupportedError, text, Exception, describe=first_line):
         warnings.simplefilter("ignore")
-        with exported_too():
+        with _exporting_norms():
             torch.onnx.export(module, examples, content, input_names=names, dynamo=False)
     model: ModelProto = require("onnx").load_model_from_string(content.getvalue())
     return model
 
 
 def _module(program: Any, examples: Any) -> Any:
-    """Return a program as a module that PyTorch's exporter may set to evaluation mode.
-
-    Its batch is that of the examples, if there are any.
-    """
+    """Return a program as a module, whose batch is that of the examples, if there are any."""
     import torch
 
-    run = program.module(check_guards=False)
+    module = program.module(check_guards=False)
     if examples is not None:
-        run = torch.export.export(run, examples).module(check_guards=False)
-
-    class Program(torch.nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.run = run
-
-        def forward(self, *args: Any) -> Any:
-            return self.run(*args)
-
-        def train(self, mode: bool = True) -> Any:
-            return self  # programs reject it, even for evaluation mode
-
-    return Program()
+        module = torch.export.export(module, examples).module(check_guards=False)
+    module.train = module.eval = lambda *_: module  # as PyTorch's exporter calls them
+    return module
 
 
 def _parameters(module: Any) -> list[str]:
     """Return the parameters of `forward` without default values."""
     parameters = inspect.signature(module.forward).parameters.values()
-    plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return [p.name for p in parameters if p.default is p.empty and p.kind in plain] or ["input"]
+    return [
+        p.name for p in parameters if p.default is p.empty and p.kind <= p.POSITIONAL_OR_KEYWORD
+    ] or ["input"]
 
 
 def _examples(
@@ -161,11 +192,40 @@ def _examples(
     return [np.array(arrays[name][:1]) for name in names]
 
 
-def _dynamic(program: Any, names: list[str]) -> list[bool]:
-    """Return, for each input of a program, whether its batch is dynamic."""
-    values = {node.name: node.meta["val"] for node in program.graph.nodes if node.name in names}
-    shapes = (values[name].shape for name in names)
-    return [bool(shape) and not isinstance(shape[0], int) for shape in shapes]
+_OPSET = 18
+"""From this one on, the axes of ReduceMean are an input."""
+
+
+@contextmanager
+def _exporting_norms() -> Iterator[None]:
+    """Let ``torch.onnx.export`` write RMS norms within a block."""
+    import torch
+    from torch.onnx.symbolic_helper import parse_args
+
+    written = parse_args("v", "is", "v", "f")(_rms_norm)
+    torch.onnx.register_custom_op_symbolic("aten::rms_norm", written, _OPSET)
+    try:
+        yield
+    finally:
+        torch.onnx.unregister_custom_op_symbolic("aten::rms_norm", _OPSET)
+
+
+def _constant(graph: Any, value: Any) -> Any:
+    import torch
+
+    return graph.op("Constant", value_t=torch.tensor(value))
+
+
+def _rms_norm(graph: Any, x: Any, shape: Sequence[int], weight: Any, epsilon: float | None) -> Any:
+    """Write ``x / sqrt(mean(x * x) + epsilon) * weight`` over the last axes."""
+    if epsilon is None:
+        epsilon = float(np.finfo(np.float32).eps)
+    axes = _constant(graph, [*range(-len(shape), 0)])
+    square = graph.op("Mul", x, x)
+    mean = graph.op("ReduceMean", square, axes, keepdims_i=1)
+    root = graph.op("Sqrt", graph.op("Add", mean, _constant(graph, epsilon)))
+    normalized = graph.op("Div", x, root)
+    return normalized if weight.node().mustBeNone() else graph.op("Mul", normalized, weight)
 
 
 _ON_INTEGERS = re.compile("QLinear|Integer|QuantizeLinear|^QGemm")
@@ -200,20 +260,15 @@ def to_single(model: ModelProto) -> None:
 
     Results of float16 become more precise; those of float64 less, as int8 needs no more.
     """
-    types = require("onnx").TensorProto
+    types, helper = require("onnx").TensorProto, require("onnx").numpy_helper
     others = {types.FLOAT16, types.BFLOAT16, types.DOUBLE}
     for tensor in list(tensors(model)):
         if tensor.data_type in others:
-            _convert(tensor)
+            damaged = f"the constant {tensor.name!r} is damaged"
+            with raising(ModelError, damaged, ValueError, TypeError), np.errstate(over="ignore"):
+                value = helper.to_array(tensor).astype(np.float32)
+            tensor.CopyFrom(helper.from_array(value, tensor.name))
     _convert_graph(model.graph, others)
-
-
-def _convert(tensor: Any) -> None:
-    helper = require("onnx").numpy_helper
-    damaged = raising(ModelError, f"the constant {tensor.name!r} is damaged", ValueError, TypeError)
-    with damaged, np.errstate(over="ignore"):
-        value = helper.to_array(tensor).astype(np.float32)
-    tensor.CopyFrom(helper.from_array(value, tensor.name))
 
 
 def _convert_graph(graph: Any, others: set[int]) -> None:
