@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import vtaops
-from trials.far_scales import KINDS, Case, judge
+from trials.far_scales import KINDS, NAMED, Case, judge
 from trials.onnx_models import Builder, images
 from vtaops.frontends import import_model
 from vtaops.graph.probe import Probe
@@ -18,6 +18,12 @@ def test_operators_of_far_scales_are_those_of_onnxruntime(kind):
     seeds = [seed for seed in range(500) if Case.kind_of(seed) == kind][:3]
     for seed in seeds:
         assert not judge(Case(seed)), seed
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_gemms_and_bounds_are_those_of_onnxruntime(kind):
+    for seed in range(20):
+        assert not judge(Case(seed, kind)), seed
 
 
 @pytest.mark.parametrize(
