@@ -8,7 +8,6 @@ from itertools import groupby
 
 import numpy as np
 
-from vtaops.base.errors import UnsupportedError
 from vtaops.base.exact import padded
 from vtaops.graph import Graph
 from vtaops.machine.config import MICRO_OP_BYTES, HardwareConfig, Memory
@@ -54,24 +53,9 @@ def add_region(
 
 
 def dram_field(config: HardwareConfig) -> tuple[int, int]:
-    """Return the lowest bit and the width of the DRAM address in LOAD and STORE.
-
-    Raises
-    ------
-    UnsupportedError
-        If LOAD and STORE differ, or the address is not in the low half.
-    """
-    encoding = Encoding.of(config)
-    places = {
-        (slot.offset, slot.width)
-        for cls in (Load, Store)
-        for slot in encoding.slots[cls]
-        if slot.name == "dram_base"
-    }
-    (offset, width), *others = places
-    if others or offset + width > 64:
-        raise UnsupportedError(f"DRAM addresses are at the bits {sorted(places)}")
-    return offset, width
+    """Return the lowest bit and the width of the DRAM address in LOAD, and so in STORE."""
+    slots = Encoding.of(config).slots[Load]
+    return next((slot.offset, slot.width) for slot in slots if slot.name == "dram_base")
 
 
 # ------------------------------------------------------------------- memory of the device
