@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import singledispatch
 
 import numpy as np
 
 from vtaops.base.errors import UnsupportedError
-from vtaops.base.exact import padded
 from vtaops.base.shapes import ceil_div
 from vtaops.base.window import Window
 from vtaops.graph import GraphOperator, Node, Quotient, Requantization, Tensor, operators
 from vtaops.graph.fixed_softmax import exponentials
 from vtaops.graph.thresholds import scale_of_quotient
 from vtaops.graph.weighted import spread
-from vtaops.model.export.blob import NONE, StepKind
+from vtaops.model.export.blob import NONE, SlotNumber, StepKind
 from vtaops.model.export.boxes import Places, places
 from vtaops.model.export.values import Values, itemsize
 
@@ -215,25 +213,22 @@ def _pairs(scaling: Requantization) -> np.ndarray:
 
 @_add.register
 def _add_max_pool(op: operators.MaxPool, to: NodeSteps) -> None:
-    _pool(to, to.image, op.window(to.data), (NONE, 0), (NONE, 0, 0, 0, 0, 1))
+    unchanged = NONE, 0, 0, 0, 0, 1
+    _pool(to, to.values.slot(to.data), op.window(to.data), (NONE, 0), unchanged)
 
 
 @_add.register
 def _add_average_pool(op: operators.AveragePool, to: NodeSteps) -> None:
-    data, image, entries = to.data, to.image, []
-    window = op.window(data)
-    if op.differs(data):
-        for real in np.unique(np.multiply.outer(*op.counts(data))):
-            factor, scaling = op.of_count(int(real), window.count)
-            entries.append([int(real), factor, *_pairs(_of_values(scaling, int(real)))[0]])
-        if not op.exclude_padding:  # its padding counts like pixels, what is beyond does not
-            image = padded(image, Window((1, 1), padding=op.padding), data.zero_point)
-            window = replace(window, padding=(0, 0, 0, 0))
-    cases = (to.constant(np.array(entries, np.uint32)), len(entries)) if entries else (NONE, 0)
-    scaling = op.requantization
-    zero = 0 if isinstance(scaling, Quotient) else data.zero_point
-    given = (*to.scaling(_of_values(scaling, window.count)), op.factor)
-    _pool(to, image, window, cases, given, zero)
+    source, window, cases = to.values.slot(to.data), op.window(to.data), (NONE, 0)
+    if op.differs(to.data):
+        entries = []
+        for real in np.unique(np.multiply.outer(*op.counts(to.data))).tolist():
+            factor, scaling = op.of_count(real, window.count)
+            entries.append([real, factor, *_pairs(_of_values(scaling, real))[0]])
+        cases = to.constant(np.array(entries, np.uint32)), len(entries)
+    zero = 0 if isinstance(op.requantization, Quotient) else to.data.zero_point
+    scaling = to.scaling(_of_values(op.requantization, window.count))
+    _pool(to, source, window, cases, (*scaling, op.factor), zero)
 
 
 def _of_values(scaling: Requantization | Quotient, count: int) -> Requantization:
@@ -242,21 +237,16 @@ def _of_values(scaling: Requantization | Quotient, count: int) -> Requantization
 
 
 def _pool(
-    to: NodeSteps,
-    image: Places,
-    window: Window,
-    cases: Words,
-    scaling: Words,
-    zero: int = 0,
+    to: NodeSteps, source: SlotNumber, window: Window, cases: Words, scaling: Words, zero: int = 0
 ) -> None:
-    result, (n, channels, *size) = to.result, image.shape
+    n, channels, *size = to.data.shape
     to.blob.step(
         StepKind.POOL,
-        to.values.in_order(image, 1),
-        to.values.result(result),
+        source,
+        to.values.result(to.result),
         *cases,
         *(n * channels, channels, zero),
-        *_window((*size,), result.shape[2:], window),
+        *_window((*size,), to.result.shape[2:], window),
         *scaling,
     )
 
