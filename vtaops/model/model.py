@@ -401,7 +401,7 @@ class Model:
         """
         from vtaops.model.export.bundle import export_c
 
-        return export_c(self, folder, force=force)
+        return export_c(self, Path(folder), force=force)
 
 
 def describe(stage: Stage) -> str:

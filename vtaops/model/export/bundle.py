@@ -26,7 +26,6 @@ from vtaops.model.export.state import add_buffers, add_rows, ends, growing_state
 from vtaops.model.export.steps import add_node
 from vtaops.model.export.values import Values, nbytes_of
 from vtaops.model.model import Model
-from vtaops.model.state import Kept
 from vtaops.program.region import HostStage
 from vtaops.runtime.fsim import limits_of, sizes_of, slots_of
 
@@ -55,17 +54,14 @@ class Bundle:
     launches: int
 
 
-def export_c(model: Model, folder: str | Path, *, force: bool = False) -> Bundle:
-    """Write a model as a folder of C; see `vtaops.Model.export_c`."""
-    bundle, files = bundle_files(model, Path(folder))
-    write_bundle(bundle, files, force=force)
+def export_c(
+    model: Model, folder: Path, more: Mapping[str, bytes] | None = None, *, force: bool
+) -> Bundle:
+    """Write a model, and more files, as a folder of C; see `vtaops.Model.export_c`."""
+    bundle, files = bundle_files(model, folder)
+    with raising(ProgramError, f"cannot write a bundle to {folder}", OSError, ValueError):
+        write_folder(folder, {**files, **(more or {})}, force=force)
     return bundle
-
-
-def write_bundle(bundle: Bundle, files: Mapping[str, bytes], *, force: bool) -> None:
-    """Write the files of a bundle; raises ProgramError if that fails."""
-    with raising(ProgramError, f"cannot write a bundle to {bundle.folder}", OSError, ValueError):
-        write_folder(bundle.folder, files, force=force)
 
 
 def bundle_files(model: Model, folder: Path) -> tuple[Bundle, dict[str, bytes]]:
@@ -76,16 +72,13 @@ def bundle_files(model: Model, folder: Path) -> tuple[Bundle, dict[str, bytes]]:
     UnsupportedError
         If a part of the model has no C code; the message names it.
     """
-    growing = growing_state(model)
-    inputs, outputs = ends(model.graph, growing)
-    blob = _values(model, growing, inputs, outputs).blob
-    counts = len(inputs), len(outputs)
-    data = blob.finished(config_word(model.config), dram_field(model.config), *counts)
+    values = _values(model)
+    data, blob = values.finished(config_word(model.config), dram_field(model.config)), values.blob
     device = sum(row[3] for row in blob.buffers if row[0] != BufferKind.PART)
     bundle = Bundle(folder, len(data), blob.arena(), device, len(blob.programs))
     files = {
         "model.bin": data,
-        "model.h": _model_header(model, bundle, inputs, outputs).encode(),
+        "model.h": _model_header(model, bundle, values.inputs, values.outputs).encode(),
         "hardware.h": _hardware_header(model.config).encode(),
         "fsim/fsim_config.inc": _fsim_config(model.config, model.capabilities).encode(),
     }
@@ -120,14 +113,10 @@ def _sources(folder: str, pattern: str) -> list[Path]:
     return sorted(path for path in data_directory(folder).glob(pattern) if path.is_file())
 
 
-def _values(
-    model: Model,
-    growing: Mapping[str, Kept],
-    inputs: Sequence[Tensor],
-    outputs: Sequence[Tensor],
-) -> Values:
+def _values(model: Model) -> Values:
     """Return the values of a model after all its stages."""
-    values = Values(inputs, outputs)
+    growing = growing_state(model)
+    values = Values(*ends(model.graph, growing))
     state = add_buffers(growing, values)
     nodes = {node.name: node for node in model.graph.nodes}
     arena = max((program.arena_nbytes for program in model.programs), default=0)
@@ -139,7 +128,6 @@ def _values(
         else:
             add_region(stage, model.graph, values, shared, state)
     add_rows(model.graph, growing, state, values)
-    values.finish()
     return values
 
 

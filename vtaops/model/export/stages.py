@@ -62,8 +62,7 @@ def _in_c(nodes: Sequence[Node], graph: Graph) -> Run:
     try:
         for node in nodes:
             add_node(node, values)
-        values.finish()
-        blob = values.blob.finished(0, (0, 1), len(inputs), len(outputs))
+        blob = values.finished(0, (0, 1))
     except UnsupportedError:  # a quantity exceeds 32 bits
         return _by_meaning(nodes)
     steps = Steps(blob, values.blob.arena())

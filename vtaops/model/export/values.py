@@ -19,8 +19,7 @@ class Values:
     """Map the tensors of a graph to slots of a blob, from inputs to outputs."""
 
     def __init__(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
-        self.blob = Blob()
-        self._outputs = outputs
+        self.blob, self.inputs, self.outputs = Blob(), inputs, outputs
         self._known: dict[str, SlotNumber | Places] = {
             tensor.name: self.blob.slot(SlotKind.INPUT, number, nbytes_of(tensor))
             for number, tensor in enumerate(inputs)
@@ -76,14 +75,15 @@ class Values:
             words = [word for axis in axes for word in axis]
             self.blob.step(StepKind.COPY, source, slot, size, first, at, *words)
 
-    def finish(self) -> None:
-        """Copy outputs that are elsewhere to their slots."""
-        for number, tensor in enumerate(self._outputs):
+    def finished(self, config: int, dram: tuple[int, int]) -> bytes:
+        """Copy outputs that are elsewhere to their slots; return the blob as `Blob.finished`."""
+        for number, tensor in enumerate(self.outputs):
             slot = self._results[tensor.name]
             if self.blob.slots[slot][1] != number:  # an output that occurs twice
                 slot = self.blob.slot(SlotKind.OUTPUT, number, nbytes_of(tensor))
             if self._known[tensor.name] is not slot:
                 self.copy(self.array(tensor), slot, itemsize(tensor))
+        return self.blob.finished(config, dram, len(self.inputs), len(self.outputs))
 
 
 def itemsize(tensor: Tensor) -> int:
