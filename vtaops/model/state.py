@@ -43,13 +43,13 @@ class Kept:
         The byte of each of its integers in the image that launches read and make.
     image : ndarray
         That image before the first run.
-    grows : bool
-        Whether the host writes the rows of each run; otherwise a launch makes all of it.
+    axis : int or None
+        The axis on which the host writes the rows of each run; None: a launch makes all of it.
     """
 
     addresses: npt.NDArray[np.int64]
     image: npt.NDArray[np.uint8]
-    grows: bool
+    axis: int | None
 
 
 def kept_on_device(graph: Graph, stages: Sequence[Stage]) -> dict[str, Kept]:
@@ -61,29 +61,30 @@ def kept_on_device(graph: Graph, stages: Sequence[Stage]) -> dict[str, Kept]:
 
 def _kept(graph: Graph, past: str, regions: Sequence[Region]) -> Kept | None:
     """Return how state can stay on a device; None if it cannot."""
-    tensor, grows = graph.tensors[past], graph.row_axis(past) is not None
-    names = {past} if grows else {past, graph.state[past]}
-    touched = _touched({name for region in regions for name in region.nodes}, graph)
-    if tensor.dtype != "int8" or names & touched:
+    axis = graph.row_axis(past)
+    names = {past, graph.state[past]} if axis is None else {past}
+    launched = {name for region in regions for name in region.nodes}
+    others = [node for node in graph.nodes if node.name not in launched]
+    if any(tensor.name in names for node in others for tensor in node.inputs + node.outputs):
         return None
     read = _places(regions, "inputs", names)
     made = _places(regions, "outputs", names - {past})
-    if not read or len(made) != (not grows):
-        return None
-    return _kept_image(tensor, read, made, grows=grows)
+    alone = read and len(made) == (axis is None)
+    return _in_one_image(graph.tensors[past], read, made, axis) if alone else None
 
 
-def _kept_image(
-    tensor: Tensor, read: Sequence[Place], made: Sequence[Place], *, grows: bool
+def _in_one_image(
+    tensor: Tensor, read: Sequence[Place], made: Sequence[Place], axis: int | None
 ) -> Kept | None:
     """Return how a tensor stays in one image for all that read and make it; None if it cannot."""
     first, *others = [_written(tensor, place) for place in read] + [_taken(place) for place in made]
     sizes = {buffer.nbytes for _, buffer in (*read, *made)}
     alike = len(sizes) == 1 and all(np.array_equal(first, each) for each in others)
     argument, buffer = read[0]
-    image = as_bytes(buffer.pack(argument.to_device(zeros([tensor])[tensor.name])))
-    fits = alike and first.size and (grows or image.size == tensor.elements)
-    return Kept(first, image, grows) if fits else None
+    zeros = np.full(tensor.shape, tensor.zero_point, tensor.dtype)
+    image = as_bytes(buffer.pack(argument.to_device(zeros)))
+    fits = alike and first.size and (axis is not None or image.size == tensor.elements)
+    return Kept(first, image, axis) if fits and tensor.dtype == "int8" else None
 
 
 def _written(tensor: Tensor, place: Place) -> npt.NDArray[np.int64]:
@@ -91,10 +92,9 @@ def _written(tensor: Tensor, place: Place) -> npt.NDArray[np.int64]:
     argument, buffer = place
     numbers = 1 + np.arange(tensor.elements).reshape(tensor.shape)
     image = buffer.layout.pack(replace(argument, zero_point=0).to_device(numbers)).ravel()
-    own = np.flatnonzero(image)
-    order = np.argsort(image[own], kind="stable")
-    once = np.array_equal(image[own][order], numbers.ravel())
-    return own[order].reshape(tensor.shape) if once else own[:0]
+    own = np.argsort(image, kind="stable")[np.count_nonzero(image == 0) :]
+    once = np.array_equal(image[own], numbers.ravel())
+    return own.reshape(tensor.shape) if once else own[:0]
 
 
 def _taken(place: Place) -> npt.NDArray[np.int64]:
@@ -104,20 +104,15 @@ def _taken(place: Place) -> npt.NDArray[np.int64]:
     return argument.from_device(buffer.layout.unpack(numbers, buffer.shape))
 
 
-def _touched(launched: set[str], graph: Graph) -> set[str]:
-    """Return the tensors of nodes that no launch computes."""
-    others = [node for node in graph.nodes if node.name not in launched]
-    return {tensor.name for node in others for tensor in node.inputs + node.outputs}
-
-
 def _places(regions: Sequence[Region], side: str, names: set[str]) -> list[Place]:
-    """Return the arguments of regions that are tensors of some names, with their buffers."""
+    """Return the tensors of some names that have a buffer of a region to themselves."""
     return [
         (argument, buffer)
         for region in regions
         for argument in getattr(region, side)
         for buffer in region.program.buffers
-        if argument.tensor in names and argument.buffer == buffer.name
+        if argument.tensor in names
+        and [each for each in getattr(region, side) if each.buffer == buffer.name] == [argument]
     ]
 
 
@@ -154,8 +149,7 @@ class State:
         self.residents = residents
         self.lock = ForkLock()
         self.place = self._first_place = place
-        self._graph, self._pairs = graph, graph.state
-        self._kept = kept
+        self._graph, self._kept = graph, kept
         tensors = [graph.tensors[name] for name in graph.state]
         for name in values or ():
             if name not in graph.state:
@@ -163,7 +157,7 @@ class State:
                 raise ArgumentError(f"{name!r} is no state; {graph.name} keeps {known}")
         first = zeros(tensors) | dict(values or {})
         self._first = checked_inputs(tensors, [first[tensor.name] for tensor in tensors])
-        self._values: dict[str, Array] = {}
+        self._values = self._first
         self._memory: dict[str, list[DeviceBuffer]] = {}
         self._images: dict[str, npt.NDArray[np.uint8]] = {}
         """What the memory of state that grows holds."""
@@ -182,7 +176,7 @@ class State:
             If the device has lost it.
         """
         with self.lock:
-            found = self._first | self._values
+            found = dict(self._values)
             for name, (past, *_) in self._memory.items():
                 image = self.residents.device.read(past, past.nbytes)
                 found[name] = image[self._kept[name].addresses].view(found[name].dtype)
@@ -194,7 +188,7 @@ class State:
             for memory in chain.from_iterable(self._memory.values()):
                 with suppress(DeviceError):  # the device may have lost it
                     self.residents.device.free(memory)
-            self._values, self._memory, self._images = {}, {}, {}
+            self._values, self._memory, self._images = self._first, {}, {}
             self.place = self._first_place
 
     def on_host(self) -> dict[str, Array]:
@@ -205,21 +199,18 @@ class State:
         ArgumentError
             If there is no room for the rows of another run.
         """
-        for past in self._pairs:
+        for past in self._graph.state:
             if self._graph.row_axis(past) is not None:
                 self._graph.rows(past, self.place)
-        found = self._first | self._values
-        return {name: array for name, array in found.items() if name not in self._kept}
+        return {name: array for name, array in self._values.items() if name not in self._kept}
 
     def held(self, region: Region) -> dict[str, DeviceBuffer]:
         """Return the memory of a launch that is state, by buffer name."""
-        found = {}
+        memory: dict[str, DeviceBuffer] = {}
         for past in self._kept:
-            places = dict(zip((past, self._pairs[past]), self._of(past), strict=False))
-            for argument in (*region.inputs, *region.outputs):
-                if argument.tensor in places:
-                    found[argument.buffer] = places[argument.tensor]
-        return found
+            memory |= zip((past, self._graph.state[past]), self._of(past), strict=False)
+        arguments = (*region.inputs, *region.outputs)
+        return {a.buffer: memory[a.tensor] for a in arguments if a.tensor in memory}
 
     def _of(self, past: str) -> list[DeviceBuffer]:
         """Return the images of a tensor, which are made for the first run."""
@@ -227,7 +218,8 @@ class State:
             kept, device = self._kept[past], self.residents.device
             image = kept.image.copy()
             image[kept.addresses] = self._first[past].view(np.uint8)
-            self._memory[past] = [device.alloc(image.nbytes) for _ in range(1 if kept.grows else 2)]
+            count = 2 if kept.axis is None else 1
+            self._memory[past] = [device.alloc(image.nbytes) for _ in range(count)]
             device.write(self._memory[past][0], image)
             self._images[past] = image
         return self._memory[past]
@@ -235,15 +227,15 @@ class State:
     def keep(self, values: Mapping[str, Array]) -> None:
         """Take the tensors of a run over into the next one."""
         graph, place = self._graph, self.place
-        self._values = {
+        self._values = self._first | {
             name: carried(graph, name, before, values, place)
             for name, before in self.on_host().items()
         }
         for name, memory in self._memory.items():
             memory.reverse()
-            if self._kept[name].grows:
+            if self._kept[name].axis is not None:
                 own = self._kept[name].addresses[graph.rows(name, place)].ravel()
-                self._images[name][own] = as_bytes(values[self._pairs[name]])
+                self._images[name][own] = as_bytes(values[graph.state[name]])
                 _write(self.residents.device, memory[0], self._images[name], np.sort(own))
         self.place += graph.new_rows
 
