@@ -163,13 +163,10 @@ class Model:
         """
         if state and session:
             raise ArgumentError("a state and a session are given; the state has a session")
-        residents = self._residents_of(state or session)
+        state = state or self._own_state(self._residents_of(session))
         given = self._batches(arrays, named)
-        if not self.graph.state:
-            return _joined([self._run(each, residents, None) for each in given])
-        state = state or self._own_state(residents)
         with state.lock:
-            return _joined([self._run(each, residents, state) for each in given])
+            return _joined([self._run(each, state) for each in given])
 
     @checked_call
     def new_state(
@@ -210,29 +207,22 @@ class Model:
         return kept_on_device(self.graph, self.stages)
 
     def _own_state(self, residents: ResidentPrograms) -> State:
+        if not self.graph.state:  # threads run beside each other
+            return State(self.graph, {}, residents)
         if self._state is None or self._state.residents is not residents:
             self.reset()
             self._state = State(self.graph, self._kept, residents)
         return self._state
 
-    def _run(
-        self,
-        arrays: Sequence[npt.ArrayLike],
-        residents: ResidentPrograms,
-        state: State | None,
-    ) -> tuple[Array, ...]:
+    def _run(self, arrays: Sequence[npt.ArrayLike], state: State) -> tuple[Array, ...]:
         """Run the network once; return all results."""
-        values = checked_inputs(self.graph.arguments, arrays)
-        if state:
-            values |= state.on_host()
+        values = checked_inputs(self.graph.arguments, arrays) | state.on_host()
         for stage in tracked("run stage", self.stages, describe):
             if isinstance(stage, HostStage):
                 values.update(self._on_host(stage)(values))
             else:
-                held = state.held(stage) if state else {}
-                values.update(launch(stage, values, residents, held))
-        if state:
-            state.keep(values)
+                values.update(launch(stage, values, state.residents, state.held(stage)))
+        state.keep(values)
         return tuple(values[tensor.name] for tensor in self.graph.results)
 
     @checked_call
