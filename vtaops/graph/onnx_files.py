@@ -1,7 +1,6 @@
 """Read ONNX models from files, check them and make their shapes static.
 
-Provides what every reader of a model needs first, and common queries of a graph. The
-package `onnx` is imported on the first call.
+Provides what every reader of a model needs first, and common queries of a graph.
 """
 
 from __future__ import annotations
@@ -21,10 +20,19 @@ from vtaops.base.shapes import Array, ceil_div
 from vtaops.graph.requantization import along
 
 if TYPE_CHECKING:
+    import onnx as onnx
     from onnx import ModelProto as ModelProto
     from onnx import NodeProto as NodeProto
     from onnx import ValueInfoProto as ValueInfoProto
-else:  # functions import ONNX; other modules import the types from here
+else:
+
+    class _Onnx:
+        """The package `onnx`, which boards lack: imported when something of it is used."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(require("onnx"), name)
+
+    onnx = _Onnx()
     ModelProto = NodeProto = ValueInfoProto = Any
 
 OLDEST = 7
@@ -65,8 +73,7 @@ def opened(
     UnsupportedError
         If the model has unsupported types.
     """
-    onnx = require("onnx")
-    model: ModelProto = onnx.ModelProto()
+    model = onnx.ModelProto()
     path = None if isinstance(source, onnx.ModelProto) else Path(source)
     if path is None:
         model.CopyFrom(source)
@@ -87,13 +94,11 @@ def read(path: Path) -> ModelProto:
     ModelError
         If the file does not exist or is not an ONNX model.
     """
-    model: ModelProto = require("onnx").ModelProto()
+    model = onnx.ModelProto()
     if not exists(path):
         raise ModelError(f"model file {path} does not exist")
-    with raising(ModelError, f"{path} is not an ONNX model", OSError, describe=reason_of):
-        content = read_file(path, NETWORK)
-    with raising(ModelError, f"{path} is not an ONNX model", Exception, describe=first_line):
-        model.ParseFromString(content)
+    with raising(ModelError, f"{path} is not an ONNX model", Exception, describe=reason_of):
+        model.ParseFromString(read_file(path, NETWORK))
     if not model.graph.node:
         raise ModelError(f"{path} is not an ONNX model: its graph has no nodes")
     return model
@@ -109,27 +114,25 @@ def checked(model: ModelProto) -> ModelProto:
     UnsupportedError
         If its opset is older than `OLDEST`.
     """
-    onnx = require("onnx")
     own = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
+    version = min(own, default=OPSET)
     with raising(ModelError, "not a valid ONNX model", Exception, describe=first_line):
         onnx.checker.check_model(model)
-    if own and min(own) < OLDEST:
+    if version < OLDEST:
         raise UnsupportedError(
-            f"the model is of ONNX's opset {min(own)}; vtaops and ONNX Runtime read {OLDEST} and "
+            f"the model is of ONNX's opset {version}; vtaops and ONNX Runtime read {OLDEST} and "
             "newer ones: export it again"
         )
-    old = own and min(own) < OPSET
-    if old and any(node.op_type == "Hardmax" for node in model.graph.node):
+    if version < OPSET and any(node.op_type == "Hardmax" for node in model.graph.node):
         raise UnsupportedError(
-            f"Hardmax of opset {min(own)} takes several axes as one, which ONNX's converter does "
+            f"Hardmax of opset {version} takes several axes as one, which ONNX's converter does "
             f"not know: export the model with opset {OPSET} or a newer one"
         )
     with raising(ModelError, "not a valid ONNX model", Exception, describe=first_line):
-        if old:
+        if version < OPSET:
             model = onnx.version_converter.convert_version(model, OPSET)
         _store_constants(model)
-        inferred: ModelProto = onnx.shape_inference.infer_shapes(model, data_prop=True)
-    return inferred
+        return onnx.shape_inference.infer_shapes(model, data_prop=True)
 
 
 def require(package: str) -> Any:
@@ -183,7 +186,6 @@ def tensor_shapes(values: Iterable[ValueInfoProto]) -> dict[str, tuple[int, ...]
 
 def input_dtypes(model: ModelProto) -> dict[str, np.dtype[Any]]:
     """Return the dtypes of the inputs by name."""
-    onnx = require("onnx")
     return {
         value.name: onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
         for value in graph_inputs(model)
@@ -210,13 +212,12 @@ def initializers(model: ModelProto) -> Arrays:
 def _array_of(tensor: Any) -> Array:
     text = f"the tensor {tensor.name!r} is malformed"
     with raising(ModelError, text, TypeError, ValueError, NotImplementedError):
-        array: Array = require("onnx").numpy_helper.to_array(tensor)
+        array: Array = onnx.numpy_helper.to_array(tensor)
     return array
 
 
 def replace_initializer(model: ModelProto, name: str, value: Array) -> None:
     """Set the value of a constant tensor, adding it to the graph if necessary."""
-    onnx = require("onnx")
     tensor = onnx.numpy_helper.from_array(np.asarray(value, order="C"), name)
     for old in model.graph.initializer:
         if old.name == name:
@@ -241,7 +242,7 @@ def producers(model: ModelProto) -> dict[str, NodeProto]:
 
 def inferred_shapes(model: ModelProto) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the tensors of a model, as ONNX infers them."""
-    graph = require("onnx").shape_inference.infer_shapes(model).graph
+    graph = onnx.shape_inference.infer_shapes(model).graph
     return tensor_shapes((*graph.input, *graph.value_info, *graph.output))
 
 
@@ -298,7 +299,6 @@ class Connections:
 
 def attributes(node: NodeProto) -> dict[str, Any]:
     """Return the attributes of a node as Python values."""
-    onnx = require("onnx")
     return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
 
 
@@ -316,8 +316,7 @@ def dequantized(node: NodeProto, constants: Mapping[str, Array]) -> Array:
 
 def make_node(kind: str, inputs: Sequence[str], outputs: Sequence[str], **attrs: Any) -> NodeProto:
     """Return a node; attributes that are None are omitted."""
-    node: NodeProto = require("onnx").helper.make_node(kind, [*inputs], [*outputs], **attrs)
-    return node
+    return onnx.helper.make_node(kind, [*inputs], [*outputs], **attrs)
 
 
 def refill(field: Any, entries: Iterable[Any]) -> None:
@@ -340,7 +339,6 @@ def additions(node: NodeProto) -> list[NodeProto]:
 
 def float_tensors(model: ModelProto) -> list[str]:
     """Return the float32 tensors that nodes of the graph write, in order."""
-    onnx = require("onnx")
     types = {
         value.name: value.type.tensor_type.elem_type
         for value in (*model.graph.value_info, *model.graph.output)
@@ -395,7 +393,7 @@ def _nbytes(tensor: Any) -> int:
     """Return the size of a tensor in bytes according to its type and shape."""
     if tensor.data_type == tensor.STRING or any(size < 0 for size in tensor.dims):
         raise ValueError(f"its type is {tensor.data_type}, its shape {tuple(tensor.dims)}")
-    dtype = require("onnx").helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
     count = math.prod(map(int, tensor.dims))
     narrow = tensor.DataType.Name(tensor.data_type) in _NIBBLES
     return ceil_div(count, 2) if narrow else count * int(dtype.itemsize)
@@ -411,7 +409,7 @@ def _widen_weights(model: ModelProto) -> None:
     A zero point of four bits would say where else values are clipped, too. Refuse tensors of types
     that are not read.
     """
-    onnx, read = require("onnx"), consumers(model)
+    read = consumers(model)
     types, weights = onnx.TensorProto.DataType, {tensor.name for tensor in model.graph.initializer}
     for tensor in tensors(model):
         code = tensor.data_type
@@ -484,7 +482,6 @@ def read_outside(node: NodeProto) -> Iterator[str]:
 
 def _store_constants(model: ModelProto) -> None:
     """Make initializers of Constant nodes, which exporters and ONNX's converter write as well."""
-    onnx = require("onnx")
     outputs = {value.name for value in model.graph.output}
     kept = []
     for node in model.graph.node:

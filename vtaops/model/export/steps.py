@@ -227,8 +227,8 @@ def _add_average_pool(op: operators.AveragePool, to: NodeSteps) -> None:
             entries.append([real, factor, *_pairs(_of_values(scaling, real))[0]])
         cases = to.constant(np.array(entries, np.uint32)), len(entries)
     zero = 0 if isinstance(op.requantization, Quotient) else to.data.zero_point
-    scaling = to.scaling(_of_values(op.requantization, window.count))
-    _pool(to, source, window, cases, (*scaling, op.factor), zero)
+    given = to.scaling(_of_values(op.requantization, window.count))
+    _pool(to, source, window, cases, (*given, op.factor), zero)
 
 
 def _of_values(scaling: Requantization | Quotient, count: int) -> Requantization:
