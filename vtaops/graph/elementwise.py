@@ -160,11 +160,9 @@ class RescaledAdd(Pairwise):
 
     def rescaled(self, index: int, real: Integers) -> Integers:
         """Rescale an operand to the unit of the sums."""
-        multiplier, shift = self.multipliers[index], self.shifts[index]
-        acc = (real << 20) * (1 if multiplier > 0 else -1)
-        more = np.where(acc < 0, -1, 1) * ((1 << 30) if shift > 31 else 0)
-        rescaled: Integers = (acc * abs(multiplier) + ((1 << shift) >> 1) + more) >> shift
-        return rescaled
+        multiplier = self.multipliers[index]
+        scaling = TfliteRequantization(abs(multiplier), self.shifts[index])
+        return scaling.rounded((real << 20) * np.sign(multiplier))
 
 
 @graph_operator
