@@ -129,13 +129,12 @@ class Requantized(GraphOperator):
         """
         scaling, axis = self.requantization, self.channels_axis
         assert isinstance(scaling, Requantization)  # a quotient has no numbers to check
-        if axis is None and scaling.channels > 1:
-            raise ShapeError(
-                f"{self.kind} has one scale for all channels; {scaling.channels} are given"
-            )
-        for name in scaling.limits:
-            if (values := getattr(scaling, name)).size > 1:
-                check_channels(name, values, shape[axis or 0])
+        if scaling.channels > 1:
+            if axis is None:
+                raise ShapeError(
+                    f"{self.kind} has one scale for all channels; {scaling.channels} are given"
+                )
+            check_scales(scaling, shape[axis])
         return Tensor("-", shape, zero_point=scaling.zero_point)
 
     def sums(self, *real: Integers) -> Integers:
@@ -180,6 +179,12 @@ def check_channels(name: str, values: npt.NDArray[Any], channels: int) -> None:
     """Reject numbers by channel that are not one for each; raises ShapeError."""
     if values.ndim and values.shape != (channels,):
         raise ShapeError(f"{name} has shape {values.shape}; there are {channels} output channels")
+
+
+def check_scales(scaling: Requantization, channels: int) -> None:
+    """Reject scales that are neither one for all channels nor one for each; raises ShapeError."""
+    for name in scaling.limits:
+        check_channels(name, getattr(scaling, name), channels)
 
 
 def check_integers(op: GraphOperator, name: str, count: int, least: int, most: int) -> None:

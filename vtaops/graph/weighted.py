@@ -21,6 +21,7 @@ from vtaops.graph.operator import (
     Tensors,
     check_accumulator,
     check_channels,
+    check_scales,
     graph_operator,
     image_of,
 )
@@ -59,8 +60,7 @@ class Weighted(Requantized):
             raise ShapeError(
                 f"the bias is {bias.dtype}{list(bias.shape)}; it must be int32[{channels}]"
             )
-        for name in self.requantization.limits:
-            check_channels(name, getattr(self.requantization, name), channels)
+        check_scales(self.requantization, channels)
         super().__post_init__()
 
     def _check_weight(self) -> None:
@@ -129,8 +129,6 @@ class Convolution(Weighted):
     groups: int = 1
     residual_factor: Any = None
 
-    arity = None
-
     def __post_init__(self) -> None:
         super().__post_init__()
         channels = self.weight.shape[0]
@@ -139,6 +137,7 @@ class Convolution(Weighted):
         if self.residual_factor is not None:
             factor = integers("residual_factor", self.residual_factor, 1, THREE_DIGITS)
             object.__setattr__(self, "residual_factor", factor)
+            object.__setattr__(self, "arity", 2)
             check_channels("residual_factor", factor, channels)
 
     @property
@@ -161,9 +160,6 @@ class Convolution(Weighted):
                 f"groups read {i * self.groups}"
             )
         shape = (n, o, *self.window.out_size(h, w))
-        expected, count = 1 + (self.residual_factor is not None), 1 + len(residual)
-        if count != expected:
-            raise ShapeError(f"{self.kind} takes {expected} inputs; {count} given")
         bound = self.bound(data)
         for other in residual:
             if other.shape != shape:
