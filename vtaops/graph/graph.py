@@ -285,7 +285,7 @@ class Graph:
                 )
                 raise ShapeError(text)
             self.state[past] = present
-        if len({self._count(past) for past in self.state if self.row_axis(past) is not None}) > 1:
+        if len({*map(self._count, self.state)} - {0}) > 1:
             raise ShapeError("state that grows has other numbers of new rows; a run has one")
 
     def row_axis(self, past: str) -> int | None:

@@ -339,12 +339,12 @@ def additions(node: NodeProto) -> list[NodeProto]:
 
 def float_tensors(model: ModelProto) -> list[str]:
     """Return the float32 tensors that nodes of the graph write, in order."""
-    types = {
-        value.name: value.type.tensor_type.elem_type
+    floats = {
+        value.name
         for value in (*model.graph.value_info, *model.graph.output)
+        if value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
     }
-    written = (name for node in model.graph.node for name in node.output)
-    return [name for name in written if types.get(name) == onnx.TensorProto.FLOAT]
+    return [name for node in model.graph.node for name in node.output if name in floats]
 
 
 def _read_external_data(model: ModelProto, path: Path | None) -> None:
@@ -485,7 +485,7 @@ def _store_constants(model: ModelProto) -> None:
     outputs = {value.name for value in model.graph.output}
     kept = []
     for node in model.graph.node:
-        (value,) = attributes(node).values() if node.op_type == "Constant" else (None,)
+        value = attributes(node).get("value") if node.op_type == "Constant" else None
         if isinstance(value, onnx.TensorProto) and outputs.isdisjoint(node.output):
             value.name = node.output[0]
             model.graph.initializer.append(value)

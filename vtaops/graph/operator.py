@@ -39,15 +39,8 @@ ACCUMULATOR = 1 << 31
 MAX_FACTOR = 1 << 15
 """Largest factor of an operand in a sum."""
 
-_COUNTS = {
-    "kernel": 2,
-    "strides": 2,
-    "dilation": 2,
-    "padding": 4,
-    "output_padding": 2,
-    "factors": 2,
-}
-"""Number of integers in each parameter of windows and of factors."""
+_LEAST = {"kernel": 1, "strides": 1, "dilation": 1, "factors": 1, "padding": 0, "output_padding": 0}
+"""Parameters of windows and of factors, and what their integers are at least."""
 
 
 T = TypeVar("T")
@@ -74,10 +67,10 @@ class GraphOperator(ReprMixin):
     """Name where it is not that of the class: importers' operators keep theirs."""
 
     def __post_init__(self) -> None:
-        """Convert parameters of `_COUNTS` to tuples of integers; reject invalid ones."""
-        for name, count in _COUNTS.items():
+        """Convert parameters of `_LEAST` to tuples of integers; reject invalid ones."""
+        for name, least in _LEAST.items():
             if getattr(self, name, None) is not None:
-                least = 0 if name in ("padding", "output_padding") else 1
+                count = 4 if name == "padding" else 2
                 check_integers(self, name, count, least, (1 << 31) - 1)
 
     def infer(self, *inputs: Any, **_: Any) -> Tensor:

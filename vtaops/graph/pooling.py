@@ -224,9 +224,9 @@ class AveragePool(Requantized):
     def reference(self, inputs: Tensors, *arrays: Array) -> Any:
         window, zero = self.window(inputs[0]), inputs[0].zero_point
         total = over_windows(np.add, inputs[0].real(*arrays), window, 0)
-        if not self.differs(inputs[0]):
-            return self.means(total, window.count, window.count, zero)
-        counts = np.multiply.outer(*self.counts(inputs[0]))
+        counts = np.full(total.shape[2:], window.count)
+        if self.differs(inputs[0]):
+            counts = np.multiply.outer(*self.counts(inputs[0]))
         result = np.empty(total.shape, np.int8)
         for count in np.unique(counts):
             windows = counts == count
