@@ -15,8 +15,8 @@ from vtaops.graph.onnx_files import (
     graph_inputs,
     input_dtypes,
     input_shapes,
-    onnx,
     refill,
+    replace_initializer,
 )
 
 
@@ -33,8 +33,7 @@ def fix_inputs(model: ModelProto, values: Mapping[str, Any]) -> None:
         if name not in shapes:
             inputs = f"inputs are {', '.join(shapes)}{suggestion(name, shapes)}"
             raise ModelError(f"no input {name!r} can be fixed; the model's {inputs}")
-        array = _as_input(name, value, shapes[name], types[name])
-        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+        replace_initializer(model, name, _as_input(name, value, shapes[name], types[name]))
     refill(model.graph.input, graph_inputs(model))
 
 

@@ -110,8 +110,7 @@ class Add(Pairwise):
         return result
 
     def sums(self, *real: Integers) -> Integers:
-        a, b = (x * factor for x, factor in zip(real, self.factors, strict=True))
-        return a + b
+        return real[0] * self.factors[0] + real[1] * self.factors[1]
 
 
 @graph_operator
@@ -155,10 +154,9 @@ class RescaledAdd(Pairwise):
         return RescaledAdd((first, sign * second), (s, t), scaling)
 
     def sums(self, *real: Integers) -> Integers:
-        a, b = (self.rescaled(index, x) for index, x in enumerate(real))
-        return a + b
+        return self._rescaled(0, real[0]) + self._rescaled(1, real[1])
 
-    def rescaled(self, index: int, real: Integers) -> Integers:
+    def _rescaled(self, index: int, real: Integers) -> Integers:
         """Rescale an operand to the unit of the sums."""
         multiplier = self.multipliers[index]
         scaling = TfliteRequantization(abs(multiplier), self.shifts[index])

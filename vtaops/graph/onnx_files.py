@@ -354,7 +354,7 @@ def _read_external_data(model: ModelProto, path: Path | None) -> None:
     so that a model of a hundred bytes cannot load a neighbouring file of a gigabyte.
     """
     budget = NETWORK
-    for tensor in filter(_is_external, tensors(model)):
+    for tensor in filter(onnx.external_data_helper.uses_external_data, tensors(model)):
         if path is None:
             raise ModelError(
                 f"the tensor {tensor.name!r} lies in another file: give the path of the model, or "
@@ -397,10 +397,6 @@ def _nbytes(tensor: Any) -> int:
     count = math.prod(map(int, tensor.dims))
     narrow = tensor.DataType.Name(tensor.data_type) in _NIBBLES
     return ceil_div(count, 2) if narrow else count * int(dtype.itemsize)
-
-
-def _is_external(tensor: Any) -> bool:
-    return bool(tensor.external_data) or tensor.data_location == tensor.EXTERNAL
 
 
 def _widen_weights(model: ModelProto) -> None:

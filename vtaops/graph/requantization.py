@@ -35,6 +35,9 @@ from vtaops.base.shapes import ReprMixin
 
 Integers = npt.NDArray[np.int64]
 
+Ratios = float | Sequence[float] | npt.NDArray[np.floating[Any]]
+"""Real numbers: one, or one for each channel."""
+
 Rounds = Literal["once", "twice"]
 """How TFLite rounds (`TfliteRequantization`)."""
 
@@ -82,7 +85,7 @@ class Requantization(ReprMixin):
 
     @staticmethod
     def from_ratio(
-        ratio: float | Sequence[float] | npt.NDArray[np.floating[Any]],
+        ratio: Ratios,
         zero_point: int = 0,
         clip: tuple[int, int] = (-128, 127),
     ) -> Requantization:
@@ -117,12 +120,11 @@ class Requantization(ReprMixin):
 
         A VTA without extensions supports only this.
         """
-        multiplier, shift = np.unique(self.multiplier), np.unique(self.shift)
-        one = type(self) is Requantization and multiplier.size == shift.size == 1
-        if not one or not is_power_of_two(int(multiplier[0])):  # others do not round like a shift
-            return None
-        left_shift = int(multiplier[0]).bit_length() - 1
-        return int(shift[0]) - left_shift if left_shift == 0 or int(shift[0]) == 0 else None
+        (multiplier, shift), *others = {*np.broadcast(self.multiplier, self.shift)}
+        if type(self) is not Requantization or others or not is_power_of_two(int(multiplier)):
+            return None  # others do not round like a shift
+        left_shift = int(multiplier).bit_length() - 1
+        return None if left_shift and shift else int(shift) - left_shift
 
     @property
     def constant(self) -> int:
@@ -185,7 +187,7 @@ class TfliteRequantization(Requantization):
 
     @staticmethod
     def from_ratio(
-        ratio: float | Sequence[float] | npt.NDArray[np.floating[Any]],
+        ratio: Ratios,
         zero_point: int = 0,
         clip: tuple[int, int] = (-128, 127),
         rounds: Rounds = "twice",

@@ -148,7 +148,7 @@ class State:
     ) -> None:
         self.residents = residents
         self.lock = ForkLock()
-        self.place = self._first_place = place
+        self._first_place = place
         self._graph, self._kept = graph, kept
         tensors = [graph.tensors[name] for name in graph.state]
         for name in values or ():
@@ -157,10 +157,8 @@ class State:
                 raise ArgumentError(f"{name!r} is no state; {graph.name} keeps {known}")
         first = zeros(tensors) | dict(values or {})
         self._first = checked_inputs(tensors, [first[tensor.name] for tensor in tensors])
-        self._values = self._first
         self._memory: dict[str, list[DeviceBuffer]] = {}
-        self._images: dict[str, npt.NDArray[np.uint8]] = {}
-        """What the memory of state that grows holds."""
+        self.reset()
 
     @property
     def on_device(self) -> tuple[str, ...]:
@@ -188,7 +186,9 @@ class State:
             for memory in chain.from_iterable(self._memory.values()):
                 with suppress(DeviceError):  # the device may have lost it
                     self.residents.device.free(memory)
-            self._values, self._memory, self._images = self._first, {}, {}
+            self._values, self._memory = self._first, {}
+            self._images: dict[str, npt.NDArray[np.uint8]] = {}
+            """What the memory of state that grows holds."""
             self.place = self._first_place
 
     def on_host(self) -> dict[str, Array]:
