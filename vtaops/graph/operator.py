@@ -168,6 +168,13 @@ def require_one_zero_point(inputs: Tensors, become: str) -> None:
             )
 
 
+def check_array(name: str, value: object, dtype: str, shape: Shape) -> None:
+    """Reject what is not an array of a type and a shape; raises ShapeError."""
+    if not isinstance(value, np.ndarray) or (value.dtype, value.shape) != (dtype, shape):
+        actual = f"{value.dtype}{[*value.shape]}" if isinstance(value, np.ndarray) else repr(value)
+        raise ShapeError(f"{name} is {actual}; it must be {dtype}{[*shape]}")
+
+
 def check_channels(name: str, values: npt.NDArray[Any], channels: int) -> None:
     """Reject numbers by channel that are not one for each; raises ShapeError."""
     if values.ndim and values.shape != (channels,):

@@ -68,6 +68,16 @@ class Tensor:
         return math.prod(self.shape)
 
     @property
+    def itemsize(self) -> int:
+        """Bytes of a scalar."""
+        return np.dtype(self.dtype).itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all scalars."""
+        return self.elements * self.itemsize
+
+    @property
     def reach(self) -> int:
         """Largest magnitude of ``value - zero_point``."""
         return max(127 - self.zero_point, 128 + self.zero_point)

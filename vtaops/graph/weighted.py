@@ -20,6 +20,7 @@ from vtaops.graph.operator import (
     Shape,
     Tensors,
     check_accumulator,
+    check_array,
     check_channels,
     check_scales,
     graph_operator,
@@ -56,10 +57,8 @@ class Weighted(Requantized):
     def __post_init__(self) -> None:
         self._check_weight()
         bias, channels = self.bias, len(self.by_output)
-        if bias is not None and (bias.dtype != np.int32 or bias.shape != (channels,)):
-            raise ShapeError(
-                f"the bias is {bias.dtype}{list(bias.shape)}; it must be int32[{channels}]"
-            )
+        if bias is not None:
+            check_array("bias", bias, "int32", (channels,))
         check_scales(self.requantization, channels)
         super().__post_init__()
 

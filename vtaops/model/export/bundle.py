@@ -24,7 +24,7 @@ from vtaops.model.export.blob import BufferKind
 from vtaops.model.export.regions import add_region, dram_field
 from vtaops.model.export.state import add_buffers, add_rows, ends, growing_state
 from vtaops.model.export.steps import add_node
-from vtaops.model.export.values import Values, nbytes_of
+from vtaops.model.export.values import Values
 from vtaops.model.model import Model
 from vtaops.program.region import HostStage
 from vtaops.runtime.fsim import limits_of, sizes_of, slots_of
@@ -182,7 +182,7 @@ def _model_header(
 
 def _tensors(kind: str, tensors: Sequence[Tensor]) -> list[str]:
     return [
-        f"#define VTA_{kind}_{number}_NBYTES {nbytes_of(tensor)}u /* {c_text(tensor.name)} */"
+        f"#define VTA_{kind}_{number}_NBYTES {tensor.nbytes}u /* {c_text(tensor.name)} */"
         for number, tensor in enumerate(tensors)
     ]
 
@@ -191,7 +191,7 @@ def _table(tensors: Sequence[Tensor]) -> str:
     rows = []
     for tensor in tensors:
         shape = ", ".join(map(str, tensor.shape))
-        sizes = f"{nbytes_of(tensor)}u, {len(tensor.shape)}u, {{{shape}}}"
+        sizes = f"{tensor.nbytes}u, {len(tensor.shape)}u, {{{shape}}}"
         scale = f"{tensor.scale:.9g}"
         scale += "f" if "." in scale or "e" in scale else ".0f"
         rows.append(

@@ -75,9 +75,8 @@ def _buffers(region: Region, blob: Blob, arena: int, held: Mapping[str, int]) ->
         elif image is not None:
             made = blob.buffer(BufferKind.IMAGE, buffer.nbytes, blob.add(image))
         elif buffer.fill is not None:
-            scalar = np.full(4 // np.dtype(buffer.dtype).itemsize, buffer.fill, buffer.dtype)
-            word = int(scalar.view(np.uint32)[0])
-            made = blob.buffer(BufferKind.FILLED, buffer.nbytes, word)
+            scalars = np.full(4 // np.dtype(buffer.dtype).itemsize, buffer.fill, buffer.dtype)
+            made = blob.buffer(BufferKind.FILLED, buffer.nbytes, scalars.view(np.uint32).item())
         else:
             made = blob.buffer(BufferKind.PLAIN, buffer.nbytes)
         found.append(made)

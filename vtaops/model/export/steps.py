@@ -16,7 +16,7 @@ from vtaops.graph.thresholds import scale_of_quotient
 from vtaops.graph.weighted import spread
 from vtaops.model.export.blob import NONE, SlotNumber, StepKind
 from vtaops.model.export.boxes import Places, places
-from vtaops.model.export.values import Values, itemsize
+from vtaops.model.export.values import Values
 
 Words = tuple[int, ...]
 
@@ -314,7 +314,7 @@ def _add_upsample(op: operators.Upsample, to: NodeSteps) -> None:
     n, c, h, w = data.shape
     each = to.values.array(data)[:, :, :, None, :, None]
     spread = np.broadcast_to(each, (n, c, h, rows, w, columns))
-    to.values.define(to.result, to.values.in_order(spread, itemsize(data)))
+    to.values.define(to.result, to.values.in_order(spread, data.itemsize))
 
 
 @_add.register
