@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,12 +74,8 @@ def opened(
     UnsupportedError
         If the model has unsupported types.
     """
-    model = onnx.ModelProto()
     path = None if isinstance(source, onnx.ModelProto) else Path(source)
-    if path is None:
-        model.CopyFrom(source)
-    else:
-        model = read(path)
+    model: ModelProto = deepcopy(source) if path is None else read(path)
     _read_external_data(model, path)
     _widen_weights(model)
     make_static(model, shapes or {})
@@ -328,13 +325,11 @@ def refill(field: Any, entries: Iterable[Any]) -> None:
 
 def additions(node: NodeProto) -> list[NodeProto]:
     """Return a Sum of several tensors as additions of two."""
-    total, *terms = node.input
-    results = [f"{node.output[0]}_part{number}" for number in range(len(terms) - 1)]
-    nodes = []
-    for term, result in zip(terms, [*results, node.output[0]], strict=True):
-        nodes.append(make_node("Add", [total, term], [result]))
-        total = result
-    return nodes
+    first, *terms = node.input
+    parts = (f"{node.output[0]}_part{number}" for number in range(len(terms) - 1))
+    totals = [first, *parts, node.output[0]]
+    pairs = zip(totals, terms, strict=False)
+    return [make_node("Add", pair, [total]) for pair, total in zip(pairs, totals[1:], strict=False)]
 
 
 def float_tensors(model: ModelProto) -> list[str]:

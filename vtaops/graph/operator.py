@@ -12,12 +12,7 @@ import numpy.typing as npt
 from vtaops.base.errors import ShapeError, UnsupportedError
 from vtaops.base.names import checked_init
 from vtaops.base.shapes import Array, ReprMixin
-from vtaops.graph.requantization import (
-    Integers,
-    Quotient,
-    Requantization,
-    integers,
-)
+from vtaops.graph.requantization import Integers, Quotient, Requantization, integers
 from vtaops.graph.tensor import Tensor
 
 if TYPE_CHECKING:

@@ -72,11 +72,7 @@ class Probe:
     """
 
     def __init__(
-        self,
-        model: ModelProto,
-        names: Sequence[str] | None = None,
-        *,
-        exact: bool = True,
+        self, model: ModelProto, names: Sequence[str] | None = None, *, exact: bool = True
     ) -> None:
         wanted = names if names is not None else [value.name for value in model.graph.output]
         self.names = list(dict.fromkeys(wanted))

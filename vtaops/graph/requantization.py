@@ -85,9 +85,7 @@ class Requantization(ReprMixin):
 
     @staticmethod
     def from_ratio(
-        ratio: Ratios,
-        zero_point: int = 0,
-        clip: tuple[int, int] = (-128, 127),
+        ratio: Ratios, zero_point: int = 0, clip: tuple[int, int] = (-128, 127)
     ) -> Requantization:
         """Return the closest requantization to a positive real ratio, or to one for each channel.
 

@@ -26,12 +26,7 @@ from vtaops.graph.operator import (
     graph_operator,
     image_of,
 )
-from vtaops.graph.requantization import (
-    Integers,
-    Requantization,
-    along,
-    integers,
-)
+from vtaops.graph.requantization import Integers, Requantization, along, integers
 from vtaops.graph.tensor import Tensor
 
 Weights = npt.NDArray[np.int8] | npt.NDArray[np.int16]

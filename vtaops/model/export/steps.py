@@ -178,10 +178,7 @@ def _add_matmul(op: operators.Matmul, to: NodeSteps) -> None:
 
 
 def _matmul(
-    op: operators.Dense | operators.Matmul,
-    to: NodeSteps,
-    slots: Words,
-    sizes: Words,
+    op: operators.Dense | operators.Matmul, to: NodeSteps, slots: Words, sizes: Words
 ) -> None:
     _, rows, depth, *_ = sizes
     widened = 2 * (_LANES + min(rows, _BLOCK)) * _padded(depth)
