@@ -47,7 +47,7 @@ def judged(model: Model) -> Model:
         metadata = {**stage.program.metadata, **found}
         return replace(stage, program=replace(stage.program, metadata=metadata))
 
-    return model.replaced(stages=[judged_stage(stage) for stage in model.stages])
+    return replace(model, stages=tuple(map(judged_stage, model.stages)))
 
 
 def tried(graph: Graph, region: Region, reason: str) -> dict[str, Any]:

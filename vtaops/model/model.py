@@ -7,6 +7,7 @@ so a board can run it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
     from vtaops.program.timing import TimingParameters
 
 
+_NOT_COMPARED = Agreement(reason="nobody asked for it")
+
+
 class HasResidents(Protocol):
     """A session: keeps programs in the memory of its device."""
 
@@ -47,6 +51,7 @@ class HasResidents(Protocol):
 
 
 @checked_init
+@dataclass(eq=False, repr=False)
 class Model:
     """A compiled network.
 
@@ -71,21 +76,15 @@ class Model:
     >>> scores = model.run(image)
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        config: HardwareConfig,
-        capabilities: Capabilities,
-        plan: Sequence[NodePlacement],
-        stages: Sequence[Stage],
-        agreement: Agreement | None = None,
-    ) -> None:
-        self.graph = graph
-        self.config = config
-        self.capabilities = capabilities
-        self.plan = tuple(plan)
-        self.stages = tuple(stages)
-        self.agreement = agreement or Agreement(reason="nobody asked for it")
+    graph: Graph
+    config: HardwareConfig
+    capabilities: Capabilities
+    plan: tuple[NodePlacement, ...]
+    stages: tuple[Stage, ...]
+    agreement: Agreement = _NOT_COMPARED
+
+    def __post_init__(self) -> None:
+        self.plan, self.stages = tuple(self.plan), tuple(self.stages)
         self._own: ResidentPrograms | None = None
         self._lock = ForkLock()
         self._stages: dict[HostStage, Run] = {}
@@ -329,13 +328,6 @@ class Model:
         from vtaops.proof import prove
 
         return prove(self, seed=seed)
-
-    def replaced(
-        self, *, stages: Sequence[Stage] | None = None, agreement: Agreement | None = None
-    ) -> Model:
-        """Return the model with other stages, or with another comparison with its file."""
-        about = self.graph, self.config, self.capabilities, self.plan
-        return Model(*about, stages or self.stages, agreement or self.agreement)
 
     @checked_call
     def report(self, *, quality: Mapping[str, float] | None = None) -> ModelReport:
