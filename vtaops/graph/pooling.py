@@ -188,9 +188,8 @@ class AveragePool(Requantized):
         if divides:
             self._check_quotient(window)
         if self.differs(data):
-            rows, columns = self.counts(data)
-            real = np.unique(np.multiply.outer(np.unique(rows), np.unique(columns)))
-            factor = max(self.of_count(int(count), window.count)[0] for count in real)
+            real = np.unique(np.multiply.outer(*self.counts(data))).tolist()
+            factor = max(self.of_count(count, window.count)[0] for count in real)
         check_accumulator(self.kind, np.array(window.count * factor * data.reach))
         shape = n, c, *size
         if divides:

@@ -37,11 +37,6 @@ class NodeSteps:
         return self.inputs[0]
 
     @property
-    def image(self) -> Places:
-        """The places of the first input, in order."""
-        return places(self.values.slot(self.data), self.data.shape)
-
-    @property
     def rows(self) -> Words:
         """How many rows the first input has, and the extent of its last axis."""
         *rows, columns = self.data.shape
@@ -94,7 +89,8 @@ def _add(op: GraphOperator, to: NodeSteps) -> None:
 
 @_add.register
 def _add_convolution(op: operators.Convolution, to: NodeSteps) -> None:
-    _convolution(op, op.weight, op.window, to.image, to)
+    image = places(to.values.slot(to.data), to.data.shape)
+    _convolution(op, op.weight, op.window, image, to)
 
 
 @_add.register
