@@ -111,21 +111,20 @@ def checked(model: ModelProto) -> ModelProto:
     UnsupportedError
         If its opset is older than `OLDEST`.
     """
-    own = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
+    own = (entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
     version = min(own, default=OPSET)
     with raising(ModelError, "not a valid ONNX model", Exception, describe=first_line):
         onnx.checker.check_model(model)
-    if version < OLDEST:
-        raise UnsupportedError(
-            f"the model is of ONNX's opset {version}; vtaops and ONNX Runtime read {OLDEST} and "
-            "newer ones: export it again"
-        )
-    if version < OPSET and any(node.op_type == "Hardmax" for node in model.graph.node):
-        raise UnsupportedError(
-            f"Hardmax of opset {version} takes several axes as one, which ONNX's converter does "
-            f"not know: export the model with opset {OPSET} or a newer one"
-        )
-    with raising(ModelError, "not a valid ONNX model", Exception, describe=first_line):
+        if version < OLDEST:
+            raise UnsupportedError(
+                f"the model is of ONNX's opset {version}; vtaops and ONNX Runtime read {OLDEST} "
+                "and newer ones: export it again"
+            )
+        if version < OPSET and any(node.op_type == "Hardmax" for node in model.graph.node):
+            raise UnsupportedError(
+                f"Hardmax of opset {version} takes several axes as one, which ONNX's converter "
+                f"does not know: export the model with opset {OPSET} or a newer one"
+            )
         if version < OPSET:
             model = onnx.version_converter.convert_version(model, OPSET)
         _store_constants(model)
@@ -135,10 +134,7 @@ def checked(model: ModelProto) -> ModelProto:
 def require(package: str) -> Any:
     """Import `onnx`, `onnxruntime` or `tflite`, which boards lack, or say how to install it."""
     name = package.split(".")[0]
-    parts = ("checker", "shape_inference", "version_converter") if package == "onnx" else ()
-    for module in (*(f"onnx.{part}" for part in parts), package):
-        loaded = optional(module, name, "model files need", name)
-    return loaded
+    return optional(package, name, "model files need", name)
 
 
 def make_static(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:
