@@ -160,15 +160,16 @@ class AveragePool(Requantized):
         scaling = self.requantization
         if count in (0, size) or isinstance(scaling, Quotient):
             return self.factor, scaling
-        right = scaling.right_shift
+        factor, right, multiplier = self.factor, scaling.right_shift, scaling.multiplier.item()
         if right is not None:
-            factor, shift = narrow(math.ldexp(self.factor * size / count, -right))
+            factor, shift = narrow(math.ldexp(factor * size / count, -right))
             return factor, replace(scaling, multiplier=1, shift=shift)
-        (multiplier,), (shift,) = np.unique(scaling.multiplier), np.unique(scaling.shift)
         if not multiplier:
-            return self.factor, scaling
-        ratio = fixed_point(math.ldexp(int(multiplier) * size / count, -int(shift)))
-        return self.factor, replace(scaling, multiplier=ratio[0], shift=ratio[1])
+            return factor, scaling
+        multiplier, shift = fixed_point(
+            math.ldexp(multiplier * size / count, -scaling.shift.item())
+        )
+        return factor, replace(scaling, multiplier=multiplier, shift=shift)
 
     def counts(self, data: Tensor) -> tuple[npt.NDArray[np.int64], ...]:
         """Return how many real pixels windows have, along the height and the width of an image."""

@@ -108,8 +108,11 @@ class Requantization(ReprMixin):
 
     def repeated(self, count: int) -> Requantization:
         """Return the same for channels of which each is repeated so many times."""
-        numbers = {name: getattr(self, name) for name in self.limits}
-        each: dict[str, Any] = {name: np.repeat(v, count) for name, v in numbers.items() if v.ndim}
+        each: dict[str, Any] = {
+            name: np.repeat(values, count)
+            for name in self.limits
+            if (values := getattr(self, name)).ndim
+        }
         return replace(self, **each)
 
     @property
@@ -202,9 +205,8 @@ class TfliteRequantization(Requantization):
 
     @property
     def by_sign(self) -> Integers:
-        if self.rounds == "once":
-            return super().by_sign
-        return np.array(self.shift > 31, np.int64) << 30
+        twice = self.rounds == "twice"
+        return np.array(twice & (self.shift > 31), np.int64) << 30
 
 
 @checked_init
