@@ -166,9 +166,8 @@ class AveragePool(Requantized):
             return factor, replace(scaling, multiplier=1, shift=shift)
         if not multiplier:
             return factor, scaling
-        multiplier, shift = fixed_point(
-            math.ldexp(multiplier * size / count, -scaling.shift.item())
-        )
+        ratio = math.ldexp(multiplier * size / count, -scaling.shift.item())
+        multiplier, shift = fixed_point(ratio)
         return factor, replace(scaling, multiplier=multiplier, shift=shift)
 
     def counts(self, data: Tensor) -> tuple[npt.NDArray[np.int64], ...]:
