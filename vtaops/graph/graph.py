@@ -174,8 +174,8 @@ class Graph:
             self._define(tensor)
             self._makers[tensor.name] = node
         self.nodes.append(node)
-        for name in {tensor.name for tensor in inputs}:
-            self._readers.setdefault(name, []).append(node)
+        for tensor in {*inputs}:
+            self._readers.setdefault(tensor.name, []).append(node)
         return outputs
 
     def clone(

@@ -182,19 +182,17 @@ class AveragePool(Requantized):
         n, c, h, w = image_of(data)
         window = self.window(data)
         check_padded(window.padded(h, w))
-        size = window.out_size(h, w)
-        factor = self.factor
-        divides = isinstance(self.requantization, Quotient)
-        if divides:
+        shape, factor = (n, c, *window.out_size(h, w)), self.factor
+        if isinstance(self.requantization, Quotient):
             self._check_quotient(window)
+            result = Tensor("-", shape, zero_point=data.zero_point)
+        else:
+            result = self.result(shape)
         if self.differs(data):
             real = np.unique(np.multiply.outer(*self.counts(data))).tolist()
             factor = max(self.of_count(count, window.count)[0] for count in real)
         check_accumulator(self.kind, np.array(window.count * factor * data.reach))
-        shape = n, c, *size
-        if divides:
-            return Tensor("-", shape, zero_point=data.zero_point)
-        return self.result(shape)
+        return result
 
     def _check_quotient(self, window: Window) -> None:
         """Reject a quotient that is not that of the values of each window and their number."""

@@ -63,7 +63,7 @@ def _kept(graph: Graph, past: str, regions: Sequence[Region]) -> Kept | None:
     """Return how state can stay on a device; None if it cannot."""
     axis = graph.row_axis(past)
     names = {past, graph.state[past]} if axis is None else {past}
-    launched = {name for region in regions for name in region.nodes}
+    launched = {*chain.from_iterable(region.nodes for region in regions)}
     others = [node for node in graph.nodes if node.name not in launched]
     if any(tensor.name in names for node in others for tensor in node.inputs + node.outputs):
         return None
@@ -77,7 +77,7 @@ def _in_one_image(
     tensor: Tensor, read: Sequence[Place], made: Sequence[Place], axis: int | None
 ) -> Kept | None:
     """Return how a tensor stays in one image for all that read and make it; None if it cannot."""
-    first, *others = [_written(tensor, place) for place in read] + [_taken(place) for place in made]
+    first, *others = [*(_written(tensor, place) for place in read), *map(_taken, made)]
     sizes = {buffer.nbytes for _, buffer in (*read, *made)}
     alike = len(sizes) == 1 and all(np.array_equal(first, each) for each in others)
     argument, buffer = read[0]

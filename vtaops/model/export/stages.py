@@ -79,8 +79,8 @@ def _in_c(nodes: Sequence[Node], graph: Graph) -> Run:
 def _ends(nodes: Sequence[Node], graph: Graph) -> tuple[list[Tensor], list[Tensor]]:
     """Return the tensors that the nodes read, and their results that are read elsewhere."""
     inside = set(nodes)
-    made = dict.fromkeys(tensor for node in nodes for tensor in node.outputs)
-    read = dict.fromkeys(tensor for node in nodes for tensor in node.inputs)
+    made = dict.fromkeys(chain.from_iterable(node.outputs for node in nodes))
+    read = dict.fromkeys(chain.from_iterable(node.inputs for node in nodes))
     others = (node.inputs for node in graph.nodes if node not in inside)
     elsewhere = {*chain(graph.outputs, *others)}
     return [t for t in read if t not in made], [t for t in made if t in elsewhere]
