@@ -289,8 +289,7 @@ def _bounds(clip: tuple[int, int]) -> tuple[int, int]:
 
 
 def _clipped(values: Integers, clip: tuple[int, int]) -> npt.NDArray[np.int8]:
-    result: npt.NDArray[np.int8] = np.clip(values, *clip).astype(np.int8)
-    return result
+    return np.clip(values, *clip).astype(np.int8)
 
 
 def _factors(of: Callable[[float], tuple[int, int]], ratio: Any) -> tuple[Integers, Integers]:
@@ -370,8 +369,7 @@ def integers(name: str, value: Any, low: int, high: int) -> Integers:
         raise ShapeError(f"{name} is {value!r}; it must consist of integers")
     if array.min() < low or array.max() > high:
         raise ShapeError(f"{name} spans {array.min()}..{array.max()}; allowed are {low}..{high}")
-    result: Integers = array.astype(np.int64)
-    return result
+    return array.astype(np.int64)
 
 
 def int8(name: str, value: Any) -> int:

@@ -84,5 +84,4 @@ class Tensor:
 
     def real(self, array: Array) -> npt.NDArray[np.int64]:
         """Return ``value - zero_point``: the real values in steps of the scale."""
-        centred: npt.NDArray[np.int64] = array.astype(np.int64) - self.zero_point
-        return centred
+        return array.astype(np.int64) - self.zero_point
