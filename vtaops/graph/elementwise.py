@@ -208,8 +208,7 @@ class Extremum(GraphOperator):
         return replace(inputs[0], shape=_broadcast(self.kind, inputs))
 
     def reference(self, inputs: Tensors, *arrays: Array) -> Any:
-        choose = np.maximum if self.function == "maximum" else np.minimum
-        return choose(*arrays)
+        return getattr(np, self.function)(*arrays)
 
 
 @graph_operator

@@ -185,12 +185,6 @@ def input_dtypes(model: ModelProto) -> dict[str, np.dtype[Any]]:
     }
 
 
-def shape_text(value: ValueInfoProto) -> str:
-    """Return a shape with its symbolic dimensions by name: (N, 3, 224, 224)."""
-    dims = value.type.tensor_type.shape.dim
-    return f"({', '.join(str(d.dim_value or d.dim_param or '?') for d in dims)})"
-
-
 def initializers(model: ModelProto) -> Arrays:
     """Return the constant tensors of the graph by name.
 
@@ -483,8 +477,9 @@ def _store_constants(model: ModelProto) -> None:
 
 def _fix_dims(name: str, value: ValueInfoProto) -> None:
     """Set a dynamic batch to 1; reject other dynamic dimensions."""
-    written = shape_text(value)
-    for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+    dims = value.type.tensor_type.shape.dim
+    written = f"({', '.join(str(d.dim_value or d.dim_param or '?') for d in dims)})"
+    for axis, dim in enumerate(dims):
         if not dim.HasField("dim_value") or dim.dim_value < 0:
             if axis:
                 raise ModelError(
