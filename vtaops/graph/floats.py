@@ -11,7 +11,8 @@ import numpy.typing as npt
 from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Array, grows_to
 from vtaops.graph import fixed_softmax
-from vtaops.graph.operator import GraphOperator, Tensors, axis_of, check_array, graph_operator
+from vtaops.graph.operator import GraphOperator, Tensors, axis_of, graph_operator
+from vtaops.graph.requantization import check_array
 from vtaops.graph.tensor import Tensor
 
 

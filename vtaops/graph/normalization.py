@@ -25,15 +25,8 @@ from vtaops.base.row_norm import (
 )
 from vtaops.base.shapes import Array
 from vtaops.graph.floats import LayerNorm
-from vtaops.graph.operator import (
-    GraphOperator,
-    Tensors,
-    axis_of,
-    check_accumulator,
-    check_array,
-    graph_operator,
-)
-from vtaops.graph.requantization import Requantization, integers
+from vtaops.graph.operator import GraphOperator, Tensors, axis_of, check_accumulator, graph_operator
+from vtaops.graph.requantization import Requantization, check_array, integers
 from vtaops.graph.tensor import Tensor
 
 MOST_CHANNELS, MOST_SHARES = 1 << 14, 2048

@@ -12,7 +12,12 @@ import numpy.typing as npt
 from vtaops.base.errors import ShapeError, UnsupportedError
 from vtaops.base.names import checked_init
 from vtaops.base.shapes import Array, ReprMixin
-from vtaops.graph.requantization import Integers, Quotient, Requantization, integers
+from vtaops.graph.requantization import (
+    Integers,
+    Quotient,
+    Requantization,
+    integers,
+)
 from vtaops.graph.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -34,8 +39,15 @@ ACCUMULATOR = 1 << 31
 MAX_FACTOR = 1 << 15
 """Largest factor of an operand in a sum."""
 
-_LEAST = {"kernel": 1, "strides": 1, "dilation": 1, "factors": 1, "padding": 0, "output_padding": 0}
-"""Parameters of windows and of factors, and what their integers are at least."""
+_COUNTS = {
+    "kernel": 2,
+    "strides": 2,
+    "dilation": 2,
+    "padding": 4,
+    "output_padding": 2,
+    "factors": 2,
+}
+"""Number of integers in each parameter of windows and of factors."""
 
 
 T = TypeVar("T")
@@ -62,10 +74,10 @@ class GraphOperator(ReprMixin):
     """Name where it is not that of the class: importers' operators keep theirs."""
 
     def __post_init__(self) -> None:
-        """Convert parameters of `_LEAST` to tuples of integers; reject invalid ones."""
-        for name, least in _LEAST.items():
+        """Convert parameters of `_COUNTS` to tuples of integers; reject invalid ones."""
+        for name, count in _COUNTS.items():
             if getattr(self, name, None) is not None:
-                count = 4 if name == "padding" else 2
+                least = 0 if name in ("padding", "output_padding") else 1
                 check_integers(self, name, count, least, (1 << 31) - 1)
 
     def infer(self, *inputs: Any, **_: Any) -> Tensor:
@@ -117,12 +129,13 @@ class Requantized(GraphOperator):
         """
         scaling, axis = self.requantization, self.channels_axis
         assert isinstance(scaling, Requantization)  # a quotient has no numbers to check
-        if scaling.channels > 1:
-            if axis is None:
-                raise ShapeError(
-                    f"{self.kind} has one scale for all channels; {scaling.channels} are given"
-                )
-            check_scales(scaling, shape[axis])
+        if axis is None and scaling.channels > 1:
+            raise ShapeError(
+                f"{self.kind} has one scale for all channels; {scaling.channels} are given"
+            )
+        for name in scaling.limits:
+            if (values := getattr(scaling, name)).size > 1:
+                check_channels(name, values, shape[axis or 0])
         return Tensor("-", shape, zero_point=scaling.zero_point)
 
     def sums(self, *real: Integers) -> Integers:
@@ -163,23 +176,10 @@ def require_one_zero_point(inputs: Tensors, become: str) -> None:
             )
 
 
-def check_array(name: str, value: object, dtype: str, shape: Shape) -> None:
-    """Reject what is not an array of a type and a shape; raises ShapeError."""
-    if not isinstance(value, np.ndarray) or (value.dtype, value.shape) != (dtype, shape):
-        actual = f"{value.dtype}{[*value.shape]}" if isinstance(value, np.ndarray) else repr(value)
-        raise ShapeError(f"{name} is {actual}; it must be {dtype}{[*shape]}")
-
-
 def check_channels(name: str, values: npt.NDArray[Any], channels: int) -> None:
     """Reject numbers by channel that are not one for each; raises ShapeError."""
     if values.ndim and values.shape != (channels,):
         raise ShapeError(f"{name} has shape {values.shape}; there are {channels} output channels")
-
-
-def check_scales(scaling: Requantization, channels: int) -> None:
-    """Reject scales that are neither one for all channels nor one for each; raises ShapeError."""
-    for name in scaling.limits:
-        check_channels(name, getattr(scaling, name), channels)
 
 
 def check_integers(op: GraphOperator, name: str, count: int, least: int, most: int) -> None:

@@ -372,6 +372,13 @@ def integers(name: str, value: Any, low: int, high: int) -> Integers:
     return array.astype(np.int64)
 
 
+def check_array(name: str, value: object, dtype: str, shape: tuple[int, ...]) -> None:
+    """Reject what is not an array of a type and a shape; raises ShapeError."""
+    if not isinstance(value, np.ndarray) or (value.dtype, value.shape) != (dtype, shape):
+        actual = f"{value.dtype}{[*value.shape]}" if isinstance(value, np.ndarray) else repr(value)
+        raise ShapeError(f"{name} is {actual}; it must be {dtype}{[*shape]}")
+
+
 def int8(name: str, value: Any) -> int:
     """Return an int8 value as an integer.
 

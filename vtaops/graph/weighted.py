@@ -20,13 +20,11 @@ from vtaops.graph.operator import (
     Shape,
     Tensors,
     check_accumulator,
-    check_array,
     check_channels,
-    check_scales,
     graph_operator,
     image_of,
 )
-from vtaops.graph.requantization import Integers, Requantization, along, integers
+from vtaops.graph.requantization import Integers, Requantization, along, check_array, integers
 from vtaops.graph.tensor import Tensor
 
 Weights = npt.NDArray[np.int8] | npt.NDArray[np.int16]
@@ -54,7 +52,8 @@ class Weighted(Requantized):
         bias, channels = self.bias, len(self.by_output)
         if bias is not None:
             check_array("bias", bias, "int32", (channels,))
-        check_scales(self.requantization, channels)
+        for name in self.requantization.limits:
+            check_channels(name, getattr(self.requantization, name), channels)
         super().__post_init__()
 
     def _check_weight(self) -> None:
