@@ -53,6 +53,14 @@ def test_conversations_stand_beside_each_other_on_the_device(model, device):
         assert np.array_equal(first.values()["past"][0, 0, :12], data["key"][:, 0, 0])
 
 
+def test_state_with_a_view_that_another_launch_reads_stays_on_the_host():
+    model = vtaops.compile_model(cache(), "pynq", prove=False)
+    assert len(model.regions) > 1
+    data, state = drawn(model, 3), model.new_state()
+    assert state.on_device == ()
+    assert np.array_equal(model.run(data, state=state), model.reference(data))
+
+
 def test_only_arguments_and_results_travel(model):
     data = drawn(model, 3)
     with spawned([*BOARD, "--config", "pynq_ext"]) as process:

@@ -269,7 +269,7 @@ def test_the_softmax_is_close_to_float(columns, scale):
 @pytest.mark.parametrize(
     ("weight", "bias", "said"),
     [
-        (np.full(4, 32767, np.int32), np.full(4, 2**30 + 40000, np.int32), "out of int32"),
+        (np.full(4, 32767, np.int32), np.full(4, 2**30 + 40000, np.int32), "beyond int32"),
         (np.ones(4, np.int8), np.ones(4, np.int32), r"weight is int8\[4\]; it must be int32\[4\]"),
         (np.ones(4, np.int32), np.ones(3, np.int32), r"bias is int32\[3\]"),
     ],

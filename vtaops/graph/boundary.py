@@ -8,11 +8,7 @@ import numpy as np
 
 from vtaops.base.shapes import Array
 from vtaops.graph.host import HostFunction
-from vtaops.graph.operator import (
-    GraphOperator,
-    Tensors,
-    graph_operator,
-)
+from vtaops.graph.operator import GraphOperator, Tensors, graph_operator
 from vtaops.graph.tensor import DTYPES, Tensor
 
 

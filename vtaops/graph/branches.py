@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,14 +10,14 @@ import numpy as np
 
 from vtaops.base.errors import ModelError
 from vtaops.base.names import suggestion
-from vtaops.base.shapes import Array, as_array
+from vtaops.base.shapes import as_array
 from vtaops.graph.onnx_files import (
     ModelProto,
     graph_inputs,
     input_dtypes,
     input_shapes,
     refill,
-    require,
+    replace_initializer,
 )
 
 
@@ -33,13 +34,11 @@ def fix_inputs(model: ModelProto, values: Mapping[str, Any]) -> None:
         if name not in shapes:
             inputs = f"inputs are {', '.join(shapes)}{suggestion(name, shapes)}"
             raise ModelError(f"no input {name!r} can be fixed; the model's {inputs}")
-        array = _as_input(name, value, shapes[name], types[name])
-        model.graph.initializer.append(require("onnx").numpy_helper.from_array(array, name))
+        shape, array = shapes[name], as_array(f"the value of {name!r}", value, ModelError)
+        exact = array.astype(types[name])
+        if array.size != math.prod(shape) or not np.array_equal(exact, array):
+            raise ModelError(
+                f"{name!r} is fixed at {value!r}; the input is {exact.dtype} of shape {shape}"
+            )
+        replace_initializer(model, name, exact.reshape(shape))
     refill(model.graph.input, graph_inputs(model))
-
-
-def _as_input(name: str, value: Any, shape: tuple[int, ...], kind: np.dtype[Any]) -> Array:
-    array = as_array(f"the value of {name!r}", value, ModelError)
-    if array.size != np.prod(shape, dtype=int) or not np.array_equal(array.astype(kind), array):
-        raise ModelError(f"{name!r} is fixed at {value!r}; the input is {kind} of shape {shape}")
-    return array.astype(kind).reshape(shape)

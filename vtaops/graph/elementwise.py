@@ -112,8 +112,7 @@ class Add(Pairwise):
         return result
 
     def sums(self, *real: Integers) -> Integers:
-        a, b = (x * factor for x, factor in zip(real, self.factors, strict=True))
-        return a + b
+        return real[0] * self.factors[0] + real[1] * self.factors[1]
 
 
 @graph_operator
@@ -157,16 +156,13 @@ class RescaledAdd(Pairwise):
         return RescaledAdd((first, sign * second), (s, t), scaling)
 
     def sums(self, *real: Integers) -> Integers:
-        a, b = (self.rescaled(index, x) for index, x in enumerate(real))
-        return a + b
+        return self._rescaled(0, real[0]) + self._rescaled(1, real[1])
 
-    def rescaled(self, index: int, real: Integers) -> Integers:
+    def _rescaled(self, index: int, real: Integers) -> Integers:
         """Rescale an operand to the unit of the sums."""
-        multiplier, shift = self.multipliers[index], self.shifts[index]
-        acc = (real << 20) * (1 if multiplier > 0 else -1)
-        more = np.where(acc < 0, -1, 1) * ((1 << 30) if shift > 31 else 0)
-        rescaled: Integers = (acc * abs(multiplier) + ((1 << shift) >> 1) + more) >> shift
-        return rescaled
+        multiplier = self.multipliers[index]
+        scaling = TfliteRequantization(abs(multiplier), self.shifts[index])
+        return scaling.rounded((real << 20) * np.sign(multiplier))
 
 
 @graph_operator
@@ -216,8 +212,7 @@ class Extremum(GraphOperator):
         return replace(inputs[0], shape=_broadcast(self.kind, inputs))
 
     def reference(self, inputs: Tensors, *arrays: Array) -> Any:
-        choose = np.maximum if self.function == "maximum" else np.minimum
-        return choose(*arrays)
+        return getattr(np, self.function)(*arrays)
 
 
 @graph_operator

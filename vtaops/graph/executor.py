@@ -89,12 +89,9 @@ def batches(inputs: Sequence[Tensor], arrays: Sequence[npt.ArrayLike]) -> list[l
 
 def _count(value: Array, tensor: Tensor) -> int:
     """Return how many batches of an input an array holds; 0 if it does not fit."""
-    if value.shape == tensor.shape:
-        return 1
-    batch = tensor.shape[0] if tensor.shape else 0
-    if not batch or value.shape[1:] != tensor.shape[1:] or len(value) % batch:
-        return 0
-    return len(value) // batch
+    alike = value.ndim == len(tensor.shape) and value.shape[1:] == tensor.shape[1:]
+    count, rest = divmod(value.size, max(1, tensor.elements))
+    return count if alike and not rest else 0
 
 
 def _converted(value: Any, tensor: Tensor) -> Array:

@@ -43,8 +43,7 @@ def softmax(values: npt.NDArray[np.int8], scale: float) -> npt.NDArray[np.int8]:
     inverse = _one_over_one_plus((total << zeros) - (1 << 31))
     quotient = _shifted_right(_product(inverse, terms), SUM_BITS - zeros + 23)
     probabilities = np.where(counted, np.clip(quotient - 128, -128, 127), -128)
-    result: npt.NDArray[np.int8] = probabilities.astype(np.int8)
-    return result
+    return probabilities.astype(np.int8)
 
 
 def exponentials(scale: float) -> tuple[Integers, int]:

@@ -11,13 +11,8 @@ import numpy.typing as npt
 from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Array, grows_to
 from vtaops.graph import fixed_softmax
-from vtaops.graph.operator import (
-    GraphOperator,
-    Shape,
-    Tensors,
-    axis_of,
-    graph_operator,
-)
+from vtaops.graph.operator import GraphOperator, Tensors, axis_of, graph_operator
+from vtaops.graph.requantization import check_array
 from vtaops.graph.tensor import Tensor
 
 
@@ -88,7 +83,7 @@ class LayerNorm(FloatOperator):
     def infer(self, data: Tensor) -> Tensor:
         columns = data.shape[axis_of(-1, data)]
         for name in ("weight", "bias"):
-            _check_term(name, getattr(self, name), (columns,))
+            check_array(name, getattr(self, name), "float32", (columns,))
         return super().infer(data)
 
     def reference(self, inputs: Tensors, data: Array) -> Any:
@@ -110,7 +105,7 @@ class AddTerm(FloatOperator):
     def infer(self, data: Tensor) -> Tensor:
         shape = data.shape
         kept = max(0, len(shape) - getattr(self.term, "ndim", 0))
-        _check_term("term", self.term, shape[kept:])
+        check_array("term", self.term, "float32", shape[kept:])
         return super().infer(data)
 
     def reference(self, inputs: Tensors, data: Array) -> Any:
@@ -137,12 +132,6 @@ class FixedSoftmax(GraphOperator):
 
     def reference(self, inputs: Tensors, data: Array) -> Any:
         return fixed_softmax.softmax(data, inputs[0].scale)
-
-
-def _check_term(name: str, term: object, shape: Shape) -> None:
-    if not isinstance(term, np.ndarray) or (term.dtype, term.shape) != (np.float32, shape):
-        actual = f"{term.dtype}{[*term.shape]}" if isinstance(term, np.ndarray) else repr(term)
-        raise ShapeError(f"{name} is {actual}; it must be float32{[*shape]}")
 
 
 def _sum(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

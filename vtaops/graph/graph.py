@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 
+import numpy as np
+
 from vtaops.base.errors import ArgumentError, ShapeError
 from vtaops.base.names import checked_call, checked_init, suggestion
 from vtaops.base.quoting import NAME_RULE, is_name
@@ -78,17 +80,14 @@ class Graph:
         self._readers: dict[str, list[Node]] = {}
 
     def __repr__(self) -> str:
-        inputs, made = (
-            ", ".join(f"{t.name} {t.dtype}{[*t.shape]}" for t in tensors) or "nothing"
-            for tensors in (self.inputs, self.outputs)
-        )
+        inputs, made = (_listed(side) or "nothing" for side in (self.inputs, self.outputs))
         return f"<Graph {self.name}: {len(self.nodes)} operators from {inputs} to {made}>"
 
     def __str__(self) -> str:
         """Return the operators with their operands and results, one a line."""
         lines = (
-            f"{', '.join(f'{t.name} {t.dtype}{[*t.shape]}' for t in node.outputs)} = "
-            f"{type(node.op).__name__}({', '.join(t.name for t in node.inputs)})"
+            f"{_listed(node.outputs)} = {type(node.op).__name__}"
+            f"({', '.join(t.name for t in node.inputs)})"
             for node in self.nodes
         )
         return "\n".join([repr(self), *lines])
@@ -170,17 +169,14 @@ class Graph:
             replace(tensor, name=name, scale=scale)
             for tensor, name, scale in zip(made, names, scales, strict=True)
         )
+        node = Node(outputs[0].name, op, tuple(inputs), outputs)
         for tensor in outputs:
             self._define(tensor)
-        node = Node(outputs[0].name, op, tuple(inputs), outputs)
+            self._makers[tensor.name] = node
         self.nodes.append(node)
-        self._connect(node)
+        for tensor in {*inputs}:
+            self._readers.setdefault(tensor.name, []).append(node)
         return outputs
-
-    def _connect(self, node: Node) -> None:
-        self._makers |= dict.fromkeys((tensor.name for tensor in node.outputs), node)
-        for name in dict.fromkeys(tensor.name for tensor in node.inputs):
-            self._readers.setdefault(name, []).append(node)
 
     def clone(
         self, node: Node, op: GraphOperator | None = None, inputs: Sequence[str] | None = None
@@ -289,7 +285,7 @@ class Graph:
                 )
                 raise ShapeError(text)
             self.state[past] = present
-        if len({self._count(past) for past in self.state if self.row_axis(past) is not None}) > 1:
+        if len({*map(self._count, self.state)} - {0}) > 1:
             raise ShapeError("state that grows has other numbers of new rows; a run has one")
 
     def row_axis(self, past: str) -> int | None:
@@ -357,6 +353,10 @@ def _row_axis(past: Tensor, present: Tensor) -> int | None:
     """Return the only axis on which an output has fewer elements than an input."""
     if len(past.shape) != len(present.shape):
         return None
-    pairs = enumerate(zip(past.shape, present.shape, strict=True))
-    differing = [(axis, most > own) for axis, (most, own) in pairs if most != own]
-    return differing[0][0] if [less for _, less in differing] == [True] else None
+    fewer = np.subtract(past.shape, present.shape)
+    (axes,) = fewer.nonzero()
+    return int(axes[0]) if len(axes) == 1 and fewer.sum() > 0 else None
+
+
+def _listed(tensors: Sequence[Tensor]) -> str:
+    return ", ".join(f"{t.name} {t.dtype}{[*t.shape]}" for t in tensors)

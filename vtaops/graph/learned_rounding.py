@@ -52,10 +52,7 @@ def _rounded_in_order(
     the block together, as one product.
     """
     kept, step, stays = (np.ascontiguousarray(array.T) for array in (weight, scale, fixed))
-    corrected, result = (
-        kept.copy(),
-        np.zeros_like(kept),
-    )  # taps first: each is read and written whole
+    corrected, result = kept.copy(), np.zeros_like(kept)  # taps first: each is read whole
     for start in range(0, len(corrected), BLOCK):
         errors = []
         for tap in range(start, end := min(start + BLOCK, len(corrected))):

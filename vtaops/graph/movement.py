@@ -9,9 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.exact import padded
 from vtaops.base.shapes import Array, Sides, ceil_div, grows_to
-from vtaops.base.window import Window
 from vtaops.graph.operator import (
     GraphOperator,
     Pair,
@@ -38,9 +36,9 @@ class Concat(GraphOperator):
 
     def infer(self, first: Tensor, *others: Tensor) -> Tensor:
         axis = axis_of(self.axis, first)
+        around = (*first.shape[:axis], *first.shape[axis + 1 :])
         for other in others:
-            same = [e for a, e in enumerate(other.shape) if a != axis]
-            if same != [e for a, e in enumerate(first.shape) if a != axis]:
+            if (*other.shape[:axis], *other.shape[axis + 1 :]) != around:
                 raise ShapeError(f"{first.shape} and {other.shape} do not join on axis {axis}")
             if other.dtype != first.dtype:
                 raise ShapeError(
@@ -109,11 +107,11 @@ class Pad(GraphOperator):
         return [*range(before, 0, -1)], [*range(extent - 2, extent - 2 - behind, -1)]
 
     def reference(self, inputs: Tensors, data: Array) -> Any:
-        window = Window((1, 1), padding=self.padding)
-        if self.mode == "constant":
-            return padded(data, window, inputs[0].zero_point)
         top, left, bottom, right = self.padding
-        return np.pad(data, ((0, 0), (0, 0), (top, bottom), (left, right)), self.mode)
+        sides = (0, 0), (0, 0), (top, bottom), (left, right)
+        if self.mode == "constant":
+            return np.pad(data, sides, constant_values=inputs[0].zero_point)
+        return np.pad(data, sides, self.mode)
 
 
 @graph_operator

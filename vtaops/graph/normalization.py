@@ -25,8 +25,15 @@ from vtaops.base.row_norm import (
 )
 from vtaops.base.shapes import Array
 from vtaops.graph.floats import LayerNorm
-from vtaops.graph.operator import GraphOperator, Pattern, Tensors, axis_of, graph_operator
-from vtaops.graph.requantization import Requantization, integers
+from vtaops.graph.operator import (
+    GraphOperator,
+    Pattern,
+    Tensors,
+    axis_of,
+    check_accumulator,
+    graph_operator,
+)
+from vtaops.graph.requantization import Requantization, check_array, integers
 from vtaops.graph.tensor import Tensor
 
 MOST_CHANNELS, MOST_SHARES = 1 << 14, 2048
@@ -117,16 +124,12 @@ class RowNorm(GraphOperator):
 
     def infer(self, data: Tensor) -> Tensor:
         columns = data.shape[axis_of(-1, data)]
-        for name, value in (("weight", self.weight), ("bias", self.bias)):
-            alike = value.dtype == np.int32 and value.shape == (columns,)
-            if not alike or columns > MOST_CHANNELS:
-                raise ShapeError(
-                    f"{name} is {value.dtype}{[*value.shape]}; it must be int32{[columns]}, of at "
-                    f"most {MOST_CHANNELS} channels"
-                )
+        for name in ("weight", "bias"):
+            check_array(name, getattr(self, name), "int32", (columns,))
+        if columns > MOST_CHANNELS:
+            raise ShapeError(f"rows of {columns} channels; there are at most {MOST_CHANNELS}")
         reach = np.abs(self.weight.astype(np.int64)) << PLACES
-        if np.max(reach + np.abs(self.bias.astype(np.int64)), initial=0) >= 1 << 31:
-            raise ShapeError("the weights and biases of a row norm bring its sums out of int32")
+        check_accumulator(self.kind, reach + np.abs(self.bias.astype(np.int64)))
         return Tensor("-", data.shape, zero_point=self.zero_point)
 
     def reference(self, inputs: Tensors, data: Array) -> Any:

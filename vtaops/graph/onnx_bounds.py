@@ -11,7 +11,7 @@ from math import prod
 from typing import Any
 
 from vtaops.base.errors import ProgramError, UnsupportedError, raising
-from vtaops.graph.onnx_files import ModelProto, attributes, require, subgraphs, tensor_shapes
+from vtaops.graph.onnx_files import ModelProto, attributes, onnx, subgraphs, tensor_shapes
 
 TRIPS = 1 << 16
 """Largest number of trips of a loop, those of the loops around it included."""
@@ -39,8 +39,7 @@ def require_bounded(model: ModelProto) -> None:
 
 
 def _require_bounded(model: ModelProto) -> None:
-    shape_inference = require("onnx").shape_inference
-    graph = shape_inference.infer_shapes(model, data_prop=True).graph
+    graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
     _require_few_trips(graph, {}, {}, 1)
     sizes = dict(_sizes(graph))
     for name, nbytes in sizes.items():
@@ -64,12 +63,10 @@ def _folded(graph: Any, constants: set[str], sizes: Mapping[str, int]) -> int:
 
 def _sizes(graph: Any) -> Iterator[tuple[str, int]]:
     """Yield the tensors of static shape of a graph and its subgraphs, with their bytes."""
-    from onnx.helper import tensor_dtype_to_np_dtype
-
     for value in (*graph.value_info, *graph.output):
         kind = value.type.tensor_type
         if kind.elem_type and kind.HasField("shape"):
-            itemsize = tensor_dtype_to_np_dtype(kind.elem_type).itemsize
+            itemsize = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type).itemsize
             yield value.name, itemsize * prod(dim.dim_value for dim in kind.shape.dim)
     for node in graph.node:
         for inner in subgraphs(node):
@@ -110,7 +107,7 @@ def _trips(node: Any, constants: Mapping[str, Any], shapes: Mapping[str, Sequenc
     """Return how often the subgraphs of a node run, -1 if it is unknown."""
     if node.op_type == "Loop":
         count = constants.get(node.input[0])
-        return -1 if count is None else int(require("onnx").numpy_helper.to_array(count).item())
+        return -1 if count is None else int(onnx.numpy_helper.to_array(count).item())
     if node.op_type != "Scan":
         return 1
     attrs = attributes(node)

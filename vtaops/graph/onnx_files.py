@@ -1,7 +1,6 @@
 """Read ONNX models from files, check them and make their shapes static.
 
-Provides what every reader of a model needs first, and common queries of a graph. The
-package `onnx` is imported on the first call.
+Provides what every reader of a model needs first, and common queries of a graph.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +21,19 @@ from vtaops.base.shapes import Array, ceil_div
 from vtaops.graph.requantization import along
 
 if TYPE_CHECKING:
+    import onnx as onnx
     from onnx import ModelProto as ModelProto
     from onnx import NodeProto as NodeProto
     from onnx import ValueInfoProto as ValueInfoProto
-else:  # functions import ONNX; other modules import the types from here
+else:
+
+    class _Onnx:
+        """The package `onnx`, which boards lack: imported when something of it is used."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(require("onnx"), name)
+
+    onnx = _Onnx()
     ModelProto = NodeProto = ValueInfoProto = Any
 
 OLDEST = 7
@@ -65,13 +74,8 @@ def opened(
     UnsupportedError
         If the model has unsupported types.
     """
-    onnx = require("onnx")
-    model: ModelProto = onnx.ModelProto()
     path = None if isinstance(source, onnx.ModelProto) else Path(source)
-    if path is None:
-        model.CopyFrom(source)
-    else:
-        model = read(path)
+    model: ModelProto = deepcopy(source) if path is None else read(path)
     _read_external_data(model, path)
     _widen_weights(model)
     make_static(model, shapes or {})
@@ -87,13 +91,11 @@ def read(path: Path) -> ModelProto:
     ModelError
         If the file does not exist or is not an ONNX model.
     """
-    model: ModelProto = require("onnx").ModelProto()
+    model = onnx.ModelProto()
     if not exists(path):
         raise ModelError(f"model file {path} does not exist")
-    with raising(ModelError, f"{path} is not an ONNX model", OSError, describe=reason_of):
-        content = read_file(path, NETWORK)
-    with raising(ModelError, f"{path} is not an ONNX model", Exception, describe=first_line):
-        model.ParseFromString(content)
+    with raising(ModelError, f"{path} is not an ONNX model", Exception, describe=reason_of):
+        model.ParseFromString(read_file(path, NETWORK))
     if not model.graph.node:
         raise ModelError(f"{path} is not an ONNX model: its graph has no nodes")
     return model
@@ -109,36 +111,30 @@ def checked(model: ModelProto) -> ModelProto:
     UnsupportedError
         If its opset is older than `OLDEST`.
     """
-    onnx = require("onnx")
-    own = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
+    own = (entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
+    version = min(own, default=OPSET)
     with raising(ModelError, "not a valid ONNX model", Exception, describe=first_line):
         onnx.checker.check_model(model)
-    if own and min(own) < OLDEST:
-        raise UnsupportedError(
-            f"the model is of ONNX's opset {min(own)}; vtaops and ONNX Runtime read {OLDEST} and "
-            "newer ones: export it again"
-        )
-    old = own and min(own) < OPSET
-    if old and any(node.op_type == "Hardmax" for node in model.graph.node):
-        raise UnsupportedError(
-            f"Hardmax of opset {min(own)} takes several axes as one, which ONNX's converter does "
-            f"not know: export the model with opset {OPSET} or a newer one"
-        )
-    with raising(ModelError, "not a valid ONNX model", Exception, describe=first_line):
-        if old:
+        if version < OLDEST:
+            raise UnsupportedError(
+                f"the model is of ONNX's opset {version}; vtaops and ONNX Runtime read {OLDEST} "
+                "and newer ones: export it again"
+            )
+        if version < OPSET and any(node.op_type == "Hardmax" for node in model.graph.node):
+            raise UnsupportedError(
+                f"Hardmax of opset {version} takes several axes as one, which ONNX's converter "
+                f"does not know: export the model with opset {OPSET} or a newer one"
+            )
+        if version < OPSET:
             model = onnx.version_converter.convert_version(model, OPSET)
         _store_constants(model)
-        inferred: ModelProto = onnx.shape_inference.infer_shapes(model, data_prop=True)
-    return inferred
+        return onnx.shape_inference.infer_shapes(model, data_prop=True)
 
 
 def require(package: str) -> Any:
     """Import `onnx`, `onnxruntime` or `tflite`, which boards lack, or say how to install it."""
     name = package.split(".")[0]
-    parts = ("checker", "shape_inference", "version_converter") if package == "onnx" else ()
-    for module in (*(f"onnx.{part}" for part in parts), package):
-        loaded = optional(module, name, "model files need", name)
-    return loaded
+    return optional(package, name, "model files need", name)
 
 
 def make_static(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:
@@ -183,17 +179,10 @@ def tensor_shapes(values: Iterable[ValueInfoProto]) -> dict[str, tuple[int, ...]
 
 def input_dtypes(model: ModelProto) -> dict[str, np.dtype[Any]]:
     """Return the dtypes of the inputs by name."""
-    onnx = require("onnx")
     return {
         value.name: onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
         for value in graph_inputs(model)
     }
-
-
-def shape_text(value: ValueInfoProto) -> str:
-    """Return a shape with its symbolic dimensions by name: (N, 3, 224, 224)."""
-    dims = value.type.tensor_type.shape.dim
-    return f"({', '.join(str(d.dim_value or d.dim_param or '?') for d in dims)})"
 
 
 def initializers(model: ModelProto) -> Arrays:
@@ -210,13 +199,12 @@ def initializers(model: ModelProto) -> Arrays:
 def _array_of(tensor: Any) -> Array:
     text = f"the tensor {tensor.name!r} is malformed"
     with raising(ModelError, text, TypeError, ValueError, NotImplementedError):
-        array: Array = require("onnx").numpy_helper.to_array(tensor)
+        array: Array = onnx.numpy_helper.to_array(tensor)
     return array
 
 
 def replace_initializer(model: ModelProto, name: str, value: Array) -> None:
     """Set the value of a constant tensor, adding it to the graph if necessary."""
-    onnx = require("onnx")
     tensor = onnx.numpy_helper.from_array(np.asarray(value, order="C"), name)
     for old in model.graph.initializer:
         if old.name == name:
@@ -241,7 +229,7 @@ def producers(model: ModelProto) -> dict[str, NodeProto]:
 
 def inferred_shapes(model: ModelProto) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the tensors of a model, as ONNX infers them."""
-    graph = require("onnx").shape_inference.infer_shapes(model).graph
+    graph = onnx.shape_inference.infer_shapes(model).graph
     return tensor_shapes((*graph.input, *graph.value_info, *graph.output))
 
 
@@ -298,7 +286,6 @@ class Connections:
 
 def attributes(node: NodeProto) -> dict[str, Any]:
     """Return the attributes of a node as Python values."""
-    onnx = require("onnx")
     return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
 
 
@@ -316,8 +303,7 @@ def dequantized(node: NodeProto, constants: Mapping[str, Array]) -> Array:
 
 def make_node(kind: str, inputs: Sequence[str], outputs: Sequence[str], **attrs: Any) -> NodeProto:
     """Return a node; attributes that are None are omitted."""
-    node: NodeProto = require("onnx").helper.make_node(kind, [*inputs], [*outputs], **attrs)
-    return node
+    return onnx.helper.make_node(kind, [*inputs], [*outputs], **attrs)
 
 
 def refill(field: Any, entries: Iterable[Any]) -> None:
@@ -329,24 +315,21 @@ def refill(field: Any, entries: Iterable[Any]) -> None:
 
 def additions(node: NodeProto) -> list[NodeProto]:
     """Return a Sum of several tensors as additions of two."""
-    total, *terms = node.input
-    results = [f"{node.output[0]}_part{number}" for number in range(len(terms) - 1)]
-    nodes = []
-    for term, result in zip(terms, [*results, node.output[0]], strict=True):
-        nodes.append(make_node("Add", [total, term], [result]))
-        total = result
-    return nodes
+    first, *terms = node.input
+    parts = (f"{node.output[0]}_part{number}" for number in range(len(terms) - 1))
+    totals = [first, *parts, node.output[0]]
+    pairs = zip(totals, terms, strict=False)
+    return [make_node("Add", pair, [total]) for pair, total in zip(pairs, totals[1:], strict=False)]
 
 
 def float_tensors(model: ModelProto) -> list[str]:
     """Return the float32 tensors that nodes of the graph write, in order."""
-    onnx = require("onnx")
-    types = {
-        value.name: value.type.tensor_type.elem_type
+    floats = {
+        value.name
         for value in (*model.graph.value_info, *model.graph.output)
+        if value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
     }
-    written = (name for node in model.graph.node for name in node.output)
-    return [name for name in written if types.get(name) == onnx.TensorProto.FLOAT]
+    return [name for node in model.graph.node for name in node.output if name in floats]
 
 
 def _read_external_data(model: ModelProto, path: Path | None) -> None:
@@ -356,7 +339,7 @@ def _read_external_data(model: ModelProto, path: Path | None) -> None:
     so that a model of a hundred bytes cannot load a neighbouring file of a gigabyte.
     """
     budget = NETWORK
-    for tensor in filter(_is_external, tensors(model)):
+    for tensor in filter(onnx.external_data_helper.uses_external_data, tensors(model)):
         if path is None:
             raise ModelError(
                 f"the tensor {tensor.name!r} lies in another file: give the path of the model, or "
@@ -395,14 +378,10 @@ def _nbytes(tensor: Any) -> int:
     """Return the size of a tensor in bytes according to its type and shape."""
     if tensor.data_type == tensor.STRING or any(size < 0 for size in tensor.dims):
         raise ValueError(f"its type is {tensor.data_type}, its shape {tuple(tensor.dims)}")
-    dtype = require("onnx").helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
     count = math.prod(map(int, tensor.dims))
     narrow = tensor.DataType.Name(tensor.data_type) in _NIBBLES
     return ceil_div(count, 2) if narrow else count * int(dtype.itemsize)
-
-
-def _is_external(tensor: Any) -> bool:
-    return bool(tensor.external_data) or tensor.data_location == tensor.EXTERNAL
 
 
 def _widen_weights(model: ModelProto) -> None:
@@ -411,7 +390,7 @@ def _widen_weights(model: ModelProto) -> None:
     A zero point of four bits would say where else values are clipped, too. Refuse tensors of types
     that are not read.
     """
-    onnx, read = require("onnx"), consumers(model)
+    read = consumers(model)
     types, weights = onnx.TensorProto.DataType, {tensor.name for tensor in model.graph.initializer}
     for tensor in tensors(model):
         code = tensor.data_type
@@ -484,11 +463,10 @@ def read_outside(node: NodeProto) -> Iterator[str]:
 
 def _store_constants(model: ModelProto) -> None:
     """Make initializers of Constant nodes, which exporters and ONNX's converter write as well."""
-    onnx = require("onnx")
     outputs = {value.name for value in model.graph.output}
     kept = []
     for node in model.graph.node:
-        (value,) = attributes(node).values() if node.op_type == "Constant" else (None,)
+        value = attributes(node).get("value") if node.op_type == "Constant" else None
         if isinstance(value, onnx.TensorProto) and outputs.isdisjoint(node.output):
             value.name = node.output[0]
             model.graph.initializer.append(value)
@@ -499,8 +477,9 @@ def _store_constants(model: ModelProto) -> None:
 
 def _fix_dims(name: str, value: ValueInfoProto) -> None:
     """Set a dynamic batch to 1; reject other dynamic dimensions."""
-    written = shape_text(value)
-    for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+    dims = value.type.tensor_type.shape.dim
+    written = f"({', '.join(str(d.dim_value or d.dim_param or '?') for d in dims)})"
+    for axis, dim in enumerate(dims):
         if not dim.HasField("dim_value") or dim.dim_value < 0:
             if axis:
                 raise ModelError(

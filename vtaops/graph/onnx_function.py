@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.errors import ProgramError, UnsupportedError, raising
-from vtaops.base.optional import optional
 from vtaops.base.shapes import Array
 from vtaops.graph.host import HostFunction
 from vtaops.graph.onnx_bounds import require_bounded
-from vtaops.graph.onnx_files import tensors
+from vtaops.graph.onnx_files import onnx, require, tensors
 
 _DOMAINS = ("", "ai.onnx")
 
@@ -61,7 +60,6 @@ class OnnxFunction(HostFunction):
 
 def _check(data: bytes) -> None:
     """Refuse what a file may hold, and a part of a network never is."""
-    onnx = optional("onnx", "onnx", "parts of ONNX models need", "onnx")
     with raising(ProgramError, "a host function is not an ONNX model", Exception):
         model = onnx.load_model_from_string(data)
     if any(tensor.external_data or tensor.data_location for tensor in tensors(model)):
@@ -79,7 +77,7 @@ def _run(session: Any, feeds: Mapping[str, Array]) -> Any:
     """Run a session so that Ctrl-C, which only the main thread sees, ends it."""
     if threading.current_thread() is not threading.main_thread():
         return session.run(None, feeds)
-    options = optional("onnxruntime", "ONNX Runtime", "parts need", "onnxruntime").RunOptions()
+    options = require("onnxruntime").RunOptions()
     with ThreadPoolExecutor(1) as pool:
         try:  # submitting, too, can be interrupted when the part already runs
             running = pool.submit(session.run, None, feeds, options)
@@ -92,7 +90,7 @@ def _run(session: Any, feeds: Mapping[str, Array]) -> Any:
 
 
 def _session(data: bytes) -> Any:
-    ort = optional("onnxruntime", "ONNX Runtime", "parts of ONNX models need", "onnxruntime")
+    ort = require("onnxruntime")
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = options.inter_op_num_threads = 1

@@ -8,42 +8,15 @@ Activations are ``real = scale * (value - zero_point)``; weights and factors hav
 """
 
 from vtaops.graph.boundary import Dequantize, FromUint8, Host, Quantize, ToUint8
-from vtaops.graph.elementwise import (
-    Add,
-    Extremum,
-    LookupTable,
-    Multiply,
-    Requantize,
-    RescaledAdd,
-)
-from vtaops.graph.floats import (
-    AddTerm,
-    FixedSoftmax,
-    FloatOperator,
-    LayerNorm,
-    Softmax,
-)
-from vtaops.graph.movement import (
-    Concat,
-    Constant,
-    Expand,
-    Pad,
-    Reshape,
-    Slice,
-    Transpose,
-    Upsample,
-)
+from vtaops.graph.elementwise import Add, Extremum, LookupTable, Multiply, Requantize, RescaledAdd
+from vtaops.graph.floats import AddTerm, FixedSoftmax, FloatOperator, LayerNorm, Softmax
+from vtaops.graph.movement import Concat, Constant, Expand, Pad, Reshape, Slice, Transpose, Upsample
 from vtaops.graph.normalization import RowNorm, RowSoftmax
 from vtaops.graph.operator import GraphOperator
 from vtaops.graph.operator import Pattern as Pattern
 from vtaops.graph.operator import Requantized as Requantized
 from vtaops.graph.pooling import AveragePool, MaxPool
-from vtaops.graph.weighted import (
-    Convolution,
-    Dense,
-    Matmul,
-    TransposedConvolution,
-)
+from vtaops.graph.weighted import Convolution, Dense, Matmul, TransposedConvolution
 from vtaops.graph.weighted import Weighted as Weighted
 
 __all__ = [

@@ -165,15 +165,15 @@ class AveragePool(Requantized):
         scaling = self.requantization
         if count in (0, size) or isinstance(scaling, Quotient):
             return self.factor, scaling
-        right = scaling.right_shift
+        factor, right, multiplier = self.factor, scaling.right_shift, scaling.multiplier.item()
         if right is not None:
-            factor, shift = narrow(math.ldexp(self.factor * size / count, -right))
+            factor, shift = narrow(math.ldexp(factor * size / count, -right))
             return factor, replace(scaling, multiplier=1, shift=shift)
-        (multiplier,), (shift,) = np.unique(scaling.multiplier), np.unique(scaling.shift)
         if not multiplier:
-            return self.factor, scaling
-        ratio = fixed_point(math.ldexp(int(multiplier) * size / count, -int(shift)))
-        return self.factor, replace(scaling, multiplier=ratio[0], shift=ratio[1])
+            return factor, scaling
+        ratio = math.ldexp(multiplier * size / count, -scaling.shift.item())
+        multiplier, shift = fixed_point(ratio)
+        return factor, replace(scaling, multiplier=multiplier, shift=shift)
 
     def counts(self, data: Tensor) -> tuple[npt.NDArray[np.int64], ...]:
         """Return how many real pixels windows have, along the height and the width of an image."""
@@ -187,20 +187,17 @@ class AveragePool(Requantized):
         n, c, h, w = image_of(data)
         window = self.window(data)
         check_padded(window.padded(h, w))
-        size = window.out_size(h, w)
-        factor = self.factor
-        divides = isinstance(self.requantization, Quotient)
-        if divides:
+        shape, factor = (n, c, *window.out_size(h, w)), self.factor
+        if isinstance(self.requantization, Quotient):
             self._check_quotient(window)
+            result = Tensor("-", shape, zero_point=data.zero_point)
+        else:
+            result = self.result(shape)
         if self.differs(data):
-            rows, columns = self.counts(data)
-            real = np.unique(np.multiply.outer(np.unique(rows), np.unique(columns)))
-            factor = max(self.of_count(int(count), window.count)[0] for count in real)
+            real = np.unique(np.multiply.outer(*self.counts(data))).tolist()
+            factor = max(self.of_count(count, window.count)[0] for count in real)
         check_accumulator(self.kind, np.array(window.count * factor * data.reach))
-        shape = n, c, *size
-        if divides:
-            return Tensor("-", shape, zero_point=data.zero_point)
-        return self.result(shape)
+        return result
 
     def _check_quotient(self, window: Window) -> None:
         """Reject a quotient that is not that of the values of each window and their number."""
@@ -229,9 +226,9 @@ class AveragePool(Requantized):
     def reference(self, inputs: Tensors, *arrays: Array) -> Any:
         window, zero = self.window(inputs[0]), inputs[0].zero_point
         total = over_windows(np.add, inputs[0].real(*arrays), window, 0)
-        if not self.differs(inputs[0]):
-            return self.means(total, window.count, window.count, zero)
-        counts = np.multiply.outer(*self.counts(inputs[0]))
+        counts = np.full(total.shape[2:], window.count)
+        if self.differs(inputs[0]):
+            counts = np.multiply.outer(*self.counts(inputs[0]))
         result = np.empty(total.shape, np.int8)
         for count in np.unique(counts):
             windows = counts == count

@@ -11,7 +11,7 @@ import numpy as np
 
 from vtaops.base.errors import ModelError, raising
 from vtaops.base.shapes import Array
-from vtaops.graph.onnx_files import ModelProto, require
+from vtaops.graph.onnx_files import ModelProto, initializers, onnx, replace_initializer, require
 
 _INTEGER_PRODUCTS = ("QLinearConv", "QLinearMatMul", "QGemm")
 """Operators whose input 2 is the data's zero point; 3 and 5 are weights and their zero point."""
@@ -72,15 +72,11 @@ class Probe:
     """
 
     def __init__(
-        self,
-        model: ModelProto,
-        names: Sequence[str] | None = None,
-        *,
-        exact: bool = True,
+        self, model: ModelProto, names: Sequence[str] | None = None, *, exact: bool = True
     ) -> None:
         wanted = names if names is not None else [value.name for value in model.graph.output]
         self.names = list(dict.fromkeys(wanted))
-        shown, make = deepcopy(model), require("onnx").ValueInfoProto
+        shown, make = deepcopy(model), onnx.ValueInfoProto
         present = {value.name for value in model.graph.output}
         shown.graph.output.extend(make(name=name) for name in self.names if name not in present)
         if exact:
@@ -109,19 +105,14 @@ def _shift_weights(model: ModelProto) -> None:
     The meaning is the same, but on a processor without VNNI, ONNX Runtime's products of uint8 by
     int8 saturate at 16 bits; those of uint8 by uint8 do not.
     """
-    from onnx import numpy_helper
-
-    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    constants = initializers(model)
     for node in model.graph.node:
         if node.op_type not in _INTEGER_PRODUCTS or not {*node.input[2:6]} <= {*constants}:
             continue
-        offset, weights, _, zero = (numpy_helper.to_array(constants[n]) for n in node.input[2:6])
-        if (offset.dtype, weights.dtype) != (np.uint8, np.int8):
+        offset, weights, _, zero = (constants[name] for name in node.input[2:6])
+        if offset.dtype != np.uint8 or weights.dtype != np.int8:
             continue
         for at, array in ((3, weights), (5, zero)):
             name = f"{node.input[at]}/unsigned"
-            if name not in constants:
-                shifted = array.view(np.uint8) ^ np.uint8(128)
-                constants[name] = numpy_helper.from_array(shifted, name)
-                model.graph.initializer.append(constants[name])
+            replace_initializer(model, name, array.view(np.uint8) ^ np.uint8(128))
             node.input[at] = name

@@ -35,6 +35,9 @@ from vtaops.base.shapes import ReprMixin
 
 Integers = npt.NDArray[np.int64]
 
+Ratios = float | Sequence[float] | npt.NDArray[np.floating[Any]]
+"""Real numbers: one, or one for each channel."""
+
 Rounds = Literal["once", "twice"]
 """How TFLite rounds (`TfliteRequantization`)."""
 
@@ -82,9 +85,7 @@ class Requantization(ReprMixin):
 
     @staticmethod
     def from_ratio(
-        ratio: float | Sequence[float] | npt.NDArray[np.floating[Any]],
-        zero_point: int = 0,
-        clip: tuple[int, int] = (-128, 127),
+        ratio: Ratios, zero_point: int = 0, clip: tuple[int, int] = (-128, 127)
     ) -> Requantization:
         """Return the closest requantization to a positive real ratio, or to one for each channel.
 
@@ -107,8 +108,11 @@ class Requantization(ReprMixin):
 
     def repeated(self, count: int) -> Requantization:
         """Return the same for channels of which each is repeated so many times."""
-        numbers = {name: getattr(self, name) for name in self.limits}
-        each: dict[str, Any] = {name: np.repeat(v, count) for name, v in numbers.items() if v.ndim}
+        each: dict[str, Any] = {
+            name: np.repeat(values, count)
+            for name in self.limits
+            if (values := getattr(self, name)).ndim
+        }
         return replace(self, **each)
 
     @property
@@ -117,12 +121,11 @@ class Requantization(ReprMixin):
 
         A VTA without extensions supports only this.
         """
-        multiplier, shift = np.unique(self.multiplier), np.unique(self.shift)
-        one = type(self) is Requantization and multiplier.size == shift.size == 1
-        if not one or not is_power_of_two(int(multiplier[0])):  # others do not round like a shift
-            return None
-        left_shift = int(multiplier[0]).bit_length() - 1
-        return int(shift[0]) - left_shift if left_shift == 0 or int(shift[0]) == 0 else None
+        (multiplier, shift), *others = {*np.broadcast(self.multiplier, self.shift)}
+        if type(self) is not Requantization or others or not is_power_of_two(int(multiplier)):
+            return None  # others do not round like a shift
+        left_shift = int(multiplier).bit_length() - 1
+        return None if left_shift and shift else int(shift) - left_shift
 
     @property
     def constant(self) -> int:
@@ -185,7 +188,7 @@ class TfliteRequantization(Requantization):
 
     @staticmethod
     def from_ratio(
-        ratio: float | Sequence[float] | npt.NDArray[np.floating[Any]],
+        ratio: Ratios,
         zero_point: int = 0,
         clip: tuple[int, int] = (-128, 127),
         rounds: Rounds = "twice",
@@ -202,9 +205,8 @@ class TfliteRequantization(Requantization):
 
     @property
     def by_sign(self) -> Integers:
-        if self.rounds == "once":
-            return super().by_sign
-        return np.array(self.shift > 31, np.int64) << 30
+        twice = self.rounds == "twice"
+        return np.array(twice & (self.shift > 31), np.int64) << 30
 
 
 @checked_init
@@ -287,8 +289,7 @@ def _bounds(clip: tuple[int, int]) -> tuple[int, int]:
 
 
 def _clipped(values: Integers, clip: tuple[int, int]) -> npt.NDArray[np.int8]:
-    result: npt.NDArray[np.int8] = np.clip(values, *clip).astype(np.int8)
-    return result
+    return np.clip(values, *clip).astype(np.int8)
 
 
 def _factors(of: Callable[[float], tuple[int, int]], ratio: Any) -> tuple[Integers, Integers]:
@@ -368,8 +369,14 @@ def integers(name: str, value: Any, low: int, high: int) -> Integers:
         raise ShapeError(f"{name} is {value!r}; it must consist of integers")
     if array.min() < low or array.max() > high:
         raise ShapeError(f"{name} spans {array.min()}..{array.max()}; allowed are {low}..{high}")
-    result: Integers = array.astype(np.int64)
-    return result
+    return array.astype(np.int64)
+
+
+def check_array(name: str, value: object, dtype: str, shape: tuple[int, ...]) -> None:
+    """Reject what is not an array of a type and a shape; raises ShapeError."""
+    if not isinstance(value, np.ndarray) or (value.dtype, value.shape) != (dtype, shape):
+        actual = f"{value.dtype}{[*value.shape]}" if isinstance(value, np.ndarray) else repr(value)
+        raise ShapeError(f"{name} is {actual}; it must be {dtype}{[*shape]}")
 
 
 def int8(name: str, value: Any) -> int:

@@ -68,11 +68,20 @@ class Tensor:
         return math.prod(self.shape)
 
     @property
+    def itemsize(self) -> int:
+        """Bytes of a scalar."""
+        return np.dtype(self.dtype).itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all scalars."""
+        return self.elements * self.itemsize
+
+    @property
     def reach(self) -> int:
         """Largest magnitude of ``value - zero_point``."""
         return max(127 - self.zero_point, 128 + self.zero_point)
 
     def real(self, array: Array) -> npt.NDArray[np.int64]:
         """Return ``value - zero_point``: the real values in steps of the scale."""
-        centred: npt.NDArray[np.int64] = array.astype(np.int64) - self.zero_point
-        return centred
+        return array.astype(np.int64) - self.zero_point

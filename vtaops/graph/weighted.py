@@ -25,12 +25,7 @@ from vtaops.graph.operator import (
     graph_operator,
     image_of,
 )
-from vtaops.graph.requantization import (
-    Integers,
-    Requantization,
-    along,
-    integers,
-)
+from vtaops.graph.requantization import Integers, Requantization, along, check_array, integers
 from vtaops.graph.tensor import Tensor
 
 Weights = npt.NDArray[np.int8] | npt.NDArray[np.int16]
@@ -56,10 +51,8 @@ class Weighted(Requantized):
     def __post_init__(self) -> None:
         self._check_weight()
         bias, channels = self.bias, len(self.by_output)
-        if bias is not None and (bias.dtype != np.int32 or bias.shape != (channels,)):
-            raise ShapeError(
-                f"the bias is {bias.dtype}{list(bias.shape)}; it must be int32[{channels}]"
-            )
+        if bias is not None:
+            check_array("bias", bias, "int32", (channels,))
         for name in self.requantization.limits:
             check_channels(name, getattr(self.requantization, name), channels)
         super().__post_init__()
@@ -132,8 +125,6 @@ class Convolution(Weighted):
     groups: int = 1
     residual_factor: Any = None
 
-    arity = None
-
     def __post_init__(self) -> None:
         super().__post_init__()
         channels = self.weight.shape[0]
@@ -142,6 +133,7 @@ class Convolution(Weighted):
         if self.residual_factor is not None:
             factor = integers("residual_factor", self.residual_factor, 1, THREE_DIGITS)
             object.__setattr__(self, "residual_factor", factor)
+            object.__setattr__(self, "arity", 2)
             check_channels("residual_factor", factor, channels)
 
     @property
@@ -164,9 +156,6 @@ class Convolution(Weighted):
                 f"groups read {i * self.groups}"
             )
         shape = (n, o, *self.window.out_size(h, w))
-        expected, count = 1 + (self.residual_factor is not None), 1 + len(residual)
-        if count != expected:
-            raise ShapeError(f"{self.kind} takes {expected} inputs; {count} given")
         bound = self.bound(data)
         for other in residual:
             if other.shape != shape:

@@ -16,7 +16,7 @@ from vtaops.base.data import data_directory
 from vtaops.base.errors import UnsupportedError
 from vtaops.language.files import BYTES, START, Tokenizer
 from vtaops.language.step import HIDDEN
-from vtaops.model.export.bundle import Bundle, bundle_files, guarded, write_bundle
+from vtaops.model.export.bundle import Bundle, export_c, guarded
 from vtaops.model.export.state import growing_state
 
 if TYPE_CHECKING:
@@ -31,14 +31,11 @@ def export_chat(
     missing = model.graph.state.keys() - growing_state(model).keys()
     if missing:
         raise UnsupportedError(f"{', '.join(sorted(missing))} cannot stay on the device")
-    bundle, files = bundle_files(model, folder)
-    for path in data_directory("sim/c/chat").iterdir():
-        files[path.name] = path.read_bytes()
     data = _data(teller, tokenizer)
     header = _header(teller, tokenizer, data).encode()
+    files = {path.name: path.read_bytes() for path in data_directory("sim/c/chat").iterdir()}
     files |= {"chat.bin": b"".join(data.values()), "chat.h": header}
-    write_bundle(bundle, files, force=force)
-    return bundle
+    return export_c(model, folder, files, force=force)
 
 
 def _data(teller: LanguageModel, tokenizer: Tokenizer) -> dict[str, bytes]:

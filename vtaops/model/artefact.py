@@ -123,14 +123,8 @@ def _contents(model: Model) -> dict[str, Any]:
 
     The stages come first: in their images the graph's weights are found.
     """
-    return {
-        "stages": model.stages,
-        "graph": model.graph,
-        "config": model.config,
-        "agreement": model.agreement,
-        "capabilities": model.capabilities.name,
-        "plan": model.plan,
-    }
+    same = {name: getattr(model, name) for name in ("stages", "graph", "config", "agreement")}
+    return {**same, "capabilities": model.capabilities.name, "plan": model.plan}
 
 
 def _model(

@@ -7,7 +7,7 @@ these checks a run can only fail because of its inputs, its device, or its timeo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import filterfalse
 
@@ -107,24 +107,23 @@ def _check_region(graph: Graph, region: Region, fingerprint: str) -> None:
     given = [*filterfalse(region.parameters.__contains__, inputs)]
     if [argument.buffer for argument in region.inputs] != given:
         raise ProgramError(f"the arguments of a program are not its inputs {given}")
-    for argument in region.inputs:
-        _check_argument(argument, graph, inputs, _holds)
-    outputs = {buffer.name: buffer for buffer in region.program.outputs}
-    for argument in region.outputs:
-        _check_argument(argument, graph, outputs, _has)
+    _check_arguments(region.inputs, region.program.inputs, graph, _holds)
+    _check_arguments(region.outputs, region.program.outputs, graph, _has)
 
 
-def _check_argument(
-    argument: Argument,
+def _check_arguments(
+    arguments: Sequence[Argument],
+    buffers: Sequence[Buffer],
     graph: Graph,
-    buffers: Mapping[str, Buffer],
     fits: Callable[[Argument, Buffer], bool],
 ) -> None:
-    tensor, buffer = graph.tensors.get(argument.tensor), buffers.get(argument.buffer)
-    if tensor is None or tensor.shape != argument.shape:
-        raise ProgramError(f"the graph has no tensor {argument.tensor!r} of {argument.shape}")
-    if buffer is None or tensor.dtype != buffer.dtype or not fits(argument, buffer):
-        raise ProgramError(f"{tensor.name} does not fit the buffer {argument.buffer} {buffer}")
+    named = {buffer.name: buffer for buffer in buffers}
+    for argument in arguments:
+        tensor, buffer = graph.tensors.get(argument.tensor), named.get(argument.buffer)
+        if tensor is None or tensor.shape != argument.shape:
+            raise ProgramError(f"the graph has no tensor {argument.tensor!r} of {argument.shape}")
+        if buffer is None or tensor.dtype != buffer.dtype or not fits(argument, buffer):
+            raise ProgramError(f"{tensor.name} does not fit the buffer {argument.buffer} {buffer}")
 
 
 def _holds(argument: Argument, buffer: Buffer) -> bool:

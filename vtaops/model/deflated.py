@@ -10,7 +10,7 @@ import zlib
 
 import numpy as np
 
-from vtaops.base.errors import ProgramError
+from vtaops.base.errors import ProgramError, raising
 from vtaops.base.files import SPARE
 
 _PLACES = 4
@@ -36,10 +36,8 @@ def inflated(data: bytes | memoryview, nbytes: int) -> bytes:
         raise ProgramError(f"{len(data):,} deflated bytes cannot be {nbytes:,}")
     padded = nbytes + -nbytes % _PLACES
     stream = zlib.decompressobj()
-    try:
+    with raising(ProgramError, "what is deflated is damaged", zlib.error):
         found = stream.decompress(data, padded + 1)
-    except zlib.error as error:
-        raise ProgramError(f"what is deflated is damaged: {error}") from error
     if len(found) != padded or not stream.eof or stream.unused_data:
         raise ProgramError(f"{len(data):,} deflated bytes are not {nbytes:,}, as the file says")
     return bytes(np.frombuffer(found, np.uint8).reshape(_PLACES, -1).T.tobytes()[:nbytes])

@@ -5,7 +5,6 @@ What it finds stands in the metadata of the launch's program, under `CERTIFICATE
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -14,7 +13,6 @@ import numpy as np
 
 from vtaops.base.errors import NotEquivalent
 from vtaops.base.proof import TRIED
-from vtaops.base.shapes import Array
 from vtaops.graph import Graph
 from vtaops.graph.executor import evaluate_node
 from vtaops.model.model import Model, launch
@@ -49,7 +47,7 @@ def judged(model: Model) -> Model:
         metadata = {**stage.program.metadata, **found}
         return replace(stage, program=replace(stage.program, metadata=metadata))
 
-    return model.replaced(stages=[judged_stage(stage) for stage in model.stages])
+    return replace(model, stages=tuple(map(judged_stage, model.stages)))
 
 
 def tried(graph: Graph, region: Region, reason: str) -> dict[str, Any]:
@@ -60,20 +58,6 @@ def tried(graph: Graph, region: Region, reason: str) -> dict[str, Any]:
     NotEquivalent
         If a result differs.
     """
-    for given, made, wanted in _runs(graph, region):
-        for name, array in made.items():
-            differs = np.argwhere(array != wanted[name])
-            if len(differs):
-                element = tuple(differs[0].tolist())
-                shown = given, name, element
-                raise NotEquivalent(region.nodes[0], name, element, len(differs), None, shown, 1)
-    return {"reason": reason, "inputs": TRIES}
-
-
-def _runs(
-    graph: Graph, region: Region
-) -> Iterator[tuple[dict[str, Array], dict[str, Array], dict[str, Array]]]:
-    """Yield inputs of a launch, what fsim makes of them, and the values of its nodes."""
     random, inside = np.random.default_rng(), {*region.nodes}
     nodes = [node for node in graph.nodes if node.name in inside]
     with (
@@ -82,7 +66,12 @@ def _runs(
     ):
         for number in range(TRIES):
             given = {a.tensor: draw(graph.tensors[a.tensor], number, random) for a in region.inputs}
-            values = dict(given)
+            wanted = dict(given)
             for node in nodes:
-                values.update(evaluate_node(node, values))
-            yield given, launch(region, given, residents), values
+                wanted.update(evaluate_node(node, wanted))
+            for name, array in launch(region, given, residents).items():
+                if len(off := np.argwhere(array != wanted[name])):
+                    element = tuple(off[0].tolist())
+                    shown = given, name, element
+                    raise NotEquivalent(region.nodes[0], name, element, len(off), None, shown, 1)
+    return {"reason": reason, "inputs": TRIES}

@@ -7,6 +7,7 @@ so a board can run it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
     from vtaops.program.timing import TimingParameters
 
 
+_NOT_COMPARED = Agreement(reason="nobody asked for it")
+
+
 class HasResidents(Protocol):
     """A session: keeps programs in the memory of its device."""
 
@@ -47,6 +51,7 @@ class HasResidents(Protocol):
 
 
 @checked_init
+@dataclass(eq=False, repr=False)
 class Model:
     """A compiled network.
 
@@ -71,21 +76,15 @@ class Model:
     >>> scores = model.run(image)
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        config: HardwareConfig,
-        capabilities: Capabilities,
-        plan: Sequence[NodePlacement],
-        stages: Sequence[Stage],
-        agreement: Agreement | None = None,
-    ) -> None:
-        self.graph = graph
-        self.config = config
-        self.capabilities = capabilities
-        self.plan = tuple(plan)
-        self.stages = tuple(stages)
-        self.agreement = agreement or Agreement(reason="nobody asked for it")
+    graph: Graph
+    config: HardwareConfig
+    capabilities: Capabilities
+    plan: tuple[NodePlacement, ...]
+    stages: tuple[Stage, ...]
+    agreement: Agreement = _NOT_COMPARED
+
+    def __post_init__(self) -> None:
+        self.plan, self.stages = tuple(self.plan), tuple(self.stages)
         self._own: ResidentPrograms | None = None
         self._lock = ForkLock()
         self._stages: dict[HostStage, Run] = {}
@@ -164,13 +163,10 @@ class Model:
         """
         if state and session:
             raise ArgumentError("a state and a session are given; the state has a session")
-        residents = self._residents_of(state or session)
+        state = state or self._own_state(self._residents_of(session))
         given = self._batches(arrays, named)
-        if not self.graph.state:
-            return _joined([self._run(each, residents, None) for each in given])
-        state = state or self._own_state(residents)
         with state.lock:
-            return _joined([self._run(each, residents, state) for each in given])
+            return _joined([self._run(each, state) for each in given])
 
     @checked_call
     def new_state(
@@ -211,29 +207,22 @@ class Model:
         return kept_on_device(self.graph, self.stages)
 
     def _own_state(self, residents: ResidentPrograms) -> State:
+        if not self.graph.state:  # threads run beside each other
+            return State(self.graph, {}, residents)
         if self._state is None or self._state.residents is not residents:
             self.reset()
             self._state = State(self.graph, self._kept, residents)
         return self._state
 
-    def _run(
-        self,
-        arrays: Sequence[npt.ArrayLike],
-        residents: ResidentPrograms,
-        state: State | None,
-    ) -> tuple[Array, ...]:
+    def _run(self, arrays: Sequence[npt.ArrayLike], state: State) -> tuple[Array, ...]:
         """Run the network once; return all results."""
-        values = checked_inputs(self.graph.arguments, arrays)
-        if state:
-            values |= state.on_host()
+        values = checked_inputs(self.graph.arguments, arrays) | state.on_host()
         for stage in tracked("run stage", self.stages, describe):
             if isinstance(stage, HostStage):
                 values.update(self._on_host(stage)(values))
             else:
-                held = state.held(stage) if state else {}
-                values.update(launch(stage, values, residents, held))
-        if state:
-            state.keep(values)
+                values.update(launch(stage, values, state.residents, state.held(stage)))
+        state.keep(values)
         return tuple(values[tensor.name] for tensor in self.graph.results)
 
     @checked_call
@@ -341,13 +330,6 @@ class Model:
 
         return prove(self, seed=seed)
 
-    def replaced(
-        self, *, stages: Sequence[Stage] | None = None, agreement: Agreement | None = None
-    ) -> Model:
-        """Return the model with other stages, or with another comparison with its file."""
-        about = self.graph, self.config, self.capabilities, self.plan
-        return Model(*about, stages or self.stages, agreement or self.agreement)
-
     @checked_call
     def report(self, *, quality: Mapping[str, float] | None = None) -> ModelReport:
         """Return a layer-by-layer report of time and traffic; see `vtaops.model.report`.
@@ -402,7 +384,7 @@ class Model:
         """
         from vtaops.model.export.bundle import export_c
 
-        return export_c(self, folder, force=force)
+        return export_c(self, Path(folder), force=force)
 
 
 def describe(stage: Stage) -> str:

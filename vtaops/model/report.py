@@ -6,9 +6,9 @@ finishes next, so the cycles of all layers add up to the total. Imports no TVM.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -121,7 +121,7 @@ class ModelReport:
         """Return the report as plain data, ready for JSON; see `SCHEMA_VERSION`."""
         return {
             "schema_version": SCHEMA_VERSION,
-            **{k: v for k, v in vars(self).items() if k != "layers"},
+            **vars(self),
             "milliseconds": self.milliseconds,
             "frames_per_second": self.frames_per_second,
             "macs": self.macs,
@@ -143,16 +143,15 @@ class ModelReport:
 
 def report(model: Model, quality: Mapping[str, float]) -> ModelReport:
     """Return a model's report; as `Model.report`."""
-    layers, cycles = _layers(model, quality)
-    programs, graph = model.programs, model.graph
-    extents = {tensor.shape[:1] for tensor in (*graph.inputs, *graph.outputs)}
+    programs, cycles = model.programs, model.cycles()
+    extents = {tensor.shape[:1] for tensor in (*model.graph.inputs, *model.graph.outputs)}
     return ModelReport(
         name=model.name,
         config=model.config.name,
         clock_mhz=model.config.board.clock_mhz,
-        layers=layers,
+        layers=_layers(model, quality, cycles),
         cycles=cycles,
-        steady_cycles=cycles + sum(map(_saved, programs)),
+        steady_cycles=model.steady_cycles(),
         launches=len(programs),
         arena_nbytes=max((program.arena_nbytes for program in programs), default=0),
         weights_nbytes=sum(a.nbytes for r in model.regions for a in r.parameters.values()),
@@ -164,40 +163,35 @@ def report(model: Model, quality: Mapping[str, float]) -> ModelReport:
     )
 
 
-def _saved(program: Program) -> int:
-    """Return by how many cycles a run differs whose weights are still on the chip."""
-    return program.steady.cycles() - program.cycles() if program.pinned else 0
-
-
 def _tried(program: Program) -> str:
     """Return how a program without a proof was tried, and why; empty if it was not."""
     tried = program.metadata.get(TRIED)
     return f"{tried['reason']}; equal on {tried['inputs']} inputs" if tried else ""
 
 
-def _layers(model: Model, quality: Mapping[str, float]) -> tuple[tuple[Layer, ...], int]:
-    """Return the layers of a model, and the total cycles."""
-    layers = {row.name: Layer(**vars(row), sqnr=quality.get(row.name)) for row in model.plan}
-    cycles = 0
+def _layers(model: Model, quality: Mapping[str, float], total: int) -> tuple[Layer, ...]:
+    """Return the layers of a model, whose cycles are so many in total."""
+    cycles, macs = Counter[str](), Counter[str]()
+    counters = defaultdict[str, Statistics](Statistics)
     for program in model.programs:
-        timeline, taken = program.timeline(), Counter[int]()
-        cycles += timeline.cycles
-        for number, start, end in timeline.layer_spans():
-            taken[number] += end - start
-        for number, record in enumerate(program.operators):
-            if (before := layers.get(record.name)) is not None:  # None: a copy of a second result
-                layers[record.name] = replace(
-                    before,
-                    cycles=before.cycles + taken[number],
-                    macs=max(before.macs, record.macs),
-                    counters=before.counters + part(program, record).stats(),
-                )
-    found = []
-    for layer in layers.values():
-        share = layer.cycles / max(1, cycles)
-        used = layer.counters.array_share(layer.cycles, model.config.products_per_cycle)
-        found.append(replace(layer, share=share, utilization=used))
-    return tuple(found), cycles
+        for number, start, end in program.timeline().layer_spans():
+            cycles[program.operators[number].name] += end - start
+        for record in program.operators:
+            macs[record.name] = max(macs[record.name], record.macs)
+            counters[record.name] += part(program, record).stats()
+    peak = model.config.products_per_cycle
+    return tuple(
+        Layer(
+            **vars(row),
+            cycles=cycles[row.name],
+            share=cycles[row.name] / max(1, total),
+            macs=macs[row.name],
+            utilization=counters[row.name].array_share(cycles[row.name], peak),
+            counters=counters[row.name],
+            sqnr=quality.get(row.name),
+        )
+        for row in model.plan
+    )
 
 
 def compute_time(programs: Sequence[Program], name: str) -> Counter[str]:

@@ -43,13 +43,13 @@ class Kept:
         The byte of each of its integers in the image that launches read and make.
     image : ndarray
         That image before the first run.
-    grows : bool
-        Whether the host writes the rows of each run; otherwise a launch makes all of it.
+    axis : int or None
+        The axis on which the host writes the rows of each run; None: a launch makes all of it.
     """
 
     addresses: npt.NDArray[np.int64]
     image: npt.NDArray[np.uint8]
-    grows: bool
+    axis: int | None
 
 
 def kept_on_device(graph: Graph, stages: Sequence[Stage]) -> dict[str, Kept]:
@@ -61,30 +61,31 @@ def kept_on_device(graph: Graph, stages: Sequence[Stage]) -> dict[str, Kept]:
 
 def _kept(graph: Graph, past: str, regions: Sequence[Region]) -> Kept | None:
     """Return how state can stay on a device; None if it cannot."""
-    tensor, grows = graph.tensors[past], graph.row_axis(past) is not None
-    names = {past} if grows else {past, graph.state[past]}
-    touched = _touched({name for region in regions for name in region.nodes}, graph)
-    touched |= {tensor.name for tensor in graph.results}
-    if tensor.dtype != "int8" or names & touched:
+    axis = graph.row_axis(past)
+    names = {past, graph.state[past]} if axis is None else {past}
+    launched = {*chain.from_iterable(region.nodes for region in regions)}
+    others = [node for node in graph.nodes if node.name not in launched]
+    touched = chain(graph.results, *(node.inputs + node.outputs for node in others))
+    if any(tensor.name in names for tensor in touched):
         return None
     read = _places(regions, "inputs", names)
     made = _places(regions, "outputs", names - {past})
-    if not read or len(made) != (not grows):
-        return None
-    return _kept_image(tensor, read, made, grows=grows)
+    alone = read and len(made) == (axis is None)
+    return _in_one_image(graph.tensors[past], read, made, axis) if alone else None
 
 
-def _kept_image(
-    tensor: Tensor, read: Sequence[Place], made: Sequence[Place], *, grows: bool
+def _in_one_image(
+    tensor: Tensor, read: Sequence[Place], made: Sequence[Place], axis: int | None
 ) -> Kept | None:
     """Return how a tensor stays in one image for all that read and make it; None if it cannot."""
-    first, *others = [_written(tensor, place) for place in read] + [_taken(place) for place in made]
+    first, *others = [*(_written(tensor, place) for place in read), *map(_taken, made)]
     sizes = {buffer.nbytes for _, buffer in (*read, *made)}
     alike = len(sizes) == 1 and all(np.array_equal(first, each) for each in others)
     argument, buffer = read[0]
-    image = as_bytes(buffer.pack(argument.to_device(zeros([tensor])[tensor.name])))
-    fits = alike and first.size and (grows or image.size == tensor.elements)
-    return Kept(first, image, grows) if fits else None
+    zeros = np.full(tensor.shape, tensor.zero_point, tensor.dtype)
+    image = as_bytes(buffer.pack(argument.to_device(zeros)))
+    fits = alike and first.size and (axis is not None or image.size == tensor.elements)
+    return Kept(first, image, axis) if fits and tensor.dtype == "int8" else None
 
 
 def _written(tensor: Tensor, place: Place) -> npt.NDArray[np.int64]:
@@ -92,10 +93,9 @@ def _written(tensor: Tensor, place: Place) -> npt.NDArray[np.int64]:
     argument, buffer = place
     numbers = 1 + np.arange(tensor.elements).reshape(tensor.shape)
     image = buffer.layout.pack(replace(argument, zero_point=0).to_device(numbers)).ravel()
-    own = np.flatnonzero(image)
-    order = np.argsort(image[own], kind="stable")
-    once = np.array_equal(image[own][order], numbers.ravel())
-    return own[order].reshape(tensor.shape) if once else own[:0]
+    own = np.argsort(image, kind="stable")[np.count_nonzero(image == 0) :]
+    once = np.array_equal(image[own], numbers.ravel())
+    return own.reshape(tensor.shape) if once else own[:0]
 
 
 def _taken(place: Place) -> npt.NDArray[np.int64]:
@@ -105,20 +105,15 @@ def _taken(place: Place) -> npt.NDArray[np.int64]:
     return argument.from_device(buffer.layout.unpack(numbers, buffer.shape))
 
 
-def _touched(launched: set[str], graph: Graph) -> set[str]:
-    """Return the tensors of nodes that no launch computes."""
-    others = [node for node in graph.nodes if node.name not in launched]
-    return {tensor.name for node in others for tensor in node.inputs + node.outputs}
-
-
 def _places(regions: Sequence[Region], side: str, names: set[str]) -> list[Place]:
-    """Return the arguments of regions that are tensors of some names, with their buffers."""
+    """Return the tensors of some names that have a buffer of a region to themselves."""
     return [
         (argument, buffer)
         for region in regions
         for argument in getattr(region, side)
         for buffer in region.program.buffers
-        if argument.tensor in names and argument.buffer == buffer.name
+        if argument.tensor in names
+        and [each for each in getattr(region, side) if each.buffer == buffer.name] == [argument]
     ]
 
 
@@ -154,9 +149,8 @@ class State:
     ) -> None:
         self.residents = residents
         self.lock = ForkLock()
-        self.place = self._first_place = place
-        self._graph, self._pairs = graph, graph.state
-        self._kept = kept
+        self._first_place = place
+        self._graph, self._kept = graph, kept
         tensors = [graph.tensors[name] for name in graph.state]
         for name in values or ():
             if name not in graph.state:
@@ -164,12 +158,8 @@ class State:
                 raise ArgumentError(f"{name!r} is no state; {graph.name} keeps {known}")
         first = zeros(tensors) | dict(values or {})
         self._first = checked_inputs(tensors, [first[tensor.name] for tensor in tensors])
-        self._values: dict[str, Array] = {}
         self._memory: dict[str, list[DeviceBuffer]] = {}
-        self._images: dict[str, npt.NDArray[np.uint8]] = {}
-        """What the memory of state that grows holds."""
-        self._runs = 0  # that were completed: the images of a tensor take turns
-        self._is_whole = True
+        self.reset()
 
     @property
     def on_device(self) -> tuple[str, ...]:
@@ -186,7 +176,7 @@ class State:
         """
         with self.lock:
             self._require_whole()
-            found = self._first | self._values
+            found = dict(self._values)
             for name in self._memory:
                 past, *_ = self._of(name)
                 image = self.residents.device.read(past, past.nbytes)
@@ -197,8 +187,11 @@ class State:
         """Begin again, with the first values; memory of the device is free until the next run."""
         with self.lock:
             memory = [*chain.from_iterable(self._memory.values())]
-            self._values, self._memory, self._images = {}, {}, {}
-            self.place, self._runs, self._is_whole = self._first_place, 0, True
+            self._values, self._memory = self._first, {}
+            self._images: dict[str, npt.NDArray[np.uint8]] = {}
+            """What the memory of state that grows holds."""
+            self._runs = 0  # that were completed: the images of a tensor take turns
+            self.place, self._is_whole = self._first_place, True
             for buffer in memory:
                 with suppress(DeviceError):  # the device may have lost it
                     self.residents.device.free(buffer)
@@ -214,11 +207,10 @@ class State:
             If a run was interrupted while it wrote its rows.
         """
         self._require_whole()
-        for past in self._pairs:
+        for past in self._graph.state:
             if self._graph.row_axis(past) is not None:
                 self._graph.rows(past, self.place)
-        found = self._first | self._values
-        return {name: array for name, array in found.items() if name not in self._kept}
+        return {name: array for name, array in self._values.items() if name not in self._kept}
 
     def _require_whole(self) -> None:
         if not self._is_whole:
@@ -226,13 +218,11 @@ class State:
 
     def held(self, region: Region) -> dict[str, DeviceBuffer]:
         """Return the memory of a launch that is state, by buffer name."""
-        found = {}
+        memory: dict[str, DeviceBuffer] = {}
         for past in self._kept:
-            places = dict(zip((past, self._pairs[past]), self._of(past), strict=False))
-            for argument in (*region.inputs, *region.outputs):
-                if argument.tensor in places:
-                    found[argument.buffer] = places[argument.tensor]
-        return found
+            memory |= zip((past, self._graph.state[past]), self._of(past), strict=False)
+        arguments = (*region.inputs, *region.outputs)
+        return {a.buffer: memory[a.tensor] for a in arguments if a.tensor in memory}
 
     def _of(self, past: str) -> list[DeviceBuffer]:
         """Return the images of a tensor, first that which the next run reads.
@@ -243,7 +233,7 @@ class State:
             kept, device = self._kept[past], self.residents.device
             image = kept.image.copy()
             image[kept.addresses] = self._first[past].view(np.uint8)
-            made = [device.alloc(image.nbytes) for _ in range(1 if kept.grows else 2)]
+            made = [device.alloc(image.nbytes) for _ in range(2 if kept.axis is None else 1)]
             device.write(made[0], image)
             self._images[past], self._memory[past] = image, made
         memory = self._memory[past]
@@ -253,17 +243,17 @@ class State:
     def keep(self, values: Mapping[str, Array]) -> None:
         """Take the tensors of a run over into the next one."""
         graph, place = self._graph, self.place
-        host = {
+        after = self._first | {
             name: carried(graph, name, before, values, place)
             for name, before in self.on_host().items()
         }
         self._is_whole = False
         for name, (memory, *_) in self._memory.items():
-            if self._kept[name].grows:
+            if self._kept[name].axis is not None:
                 own = self._kept[name].addresses[graph.rows(name, place)].ravel()
-                self._images[name][own] = as_bytes(values[self._pairs[name]])
+                self._images[name][own] = as_bytes(values[graph.state[name]])
                 _write(self.residents.device, memory, self._images[name], np.sort(own))
-        self._values, self.place, self._runs = host, place + graph.new_rows, self._runs + 1
+        self._values, self.place, self._runs = after, place + graph.new_rows, self._runs + 1
         self._is_whole = True
 
 

@@ -23,12 +23,12 @@ def network_table(report: ModelReport) -> Table:
     """
     layers = report.layers
     reasons = list(dict.fromkeys(layer.reason for layer in layers if layer.where != "vta"))
-    measured = ["SQNR dB"] * any(layer.sqnr is not None for layer in layers)
-    numbers = ["cycles", "share", "array", "DRAM kB", *measured]
+    numbers = ["cycles", "share", "array", "DRAM kB"]
+    numbers += ["SQNR dB"] * any(layer.sqnr is not None for layer in layers)
     table = _table(f"{report.name} on {report.config}", "layer", "where", numbers=numbers)
-    for number, layer in enumerate(layers, 1):
-        cells = [*_cells(layer, reasons), *map(_noise, [layer] * len(measured))]
-        table.add_row(*cells, end_section=number == len(layers))
+    for layer in layers:
+        table.add_row(*_cells(layer, reasons)[: len(table.columns)])
+    table.add_section()
     used = sum(layer.utilization * layer.cycles for layer in layers) / max(1, report.cycles)
     launches = f"{report.launches} launch" + ("es" if report.launches != 1 else "")
     table.add_row("all", launches, *_figures(report.cycles, 1.0, used, report.counters))
@@ -40,12 +40,9 @@ def network_table(report: ModelReport) -> Table:
 def _cells(layer: Layer, reasons: Sequence[str]) -> list[str]:
     """Return the cells of a layer."""
     where = "vta" if layer.where == "vta" else f"host {reasons.index(layer.reason) + 1}"
-    figures = layer.cycles, layer.share, layer.utilization, layer.counters
-    return [layer.name, where, *(_figures(*figures) if layer.cycles else [""] * 4)]
-
-
-def _noise(layer: Layer) -> str:
-    return "" if layer.sqnr is None else f"{layer.sqnr:.1f}"
+    figures = _figures(layer.cycles, layer.share, layer.utilization, layer.counters)
+    noise = "" if layer.sqnr is None else f"{layer.sqnr:.1f}"
+    return [layer.name, where, *(figures if layer.cycles else [""] * 4), noise]
 
 
 def _figures(cycles: int, share: float, used: float, counters: Statistics) -> list[str]:

@@ -124,7 +124,7 @@ def compile_model(
         if not isinstance(source, Graph):
             compiled = Compiled(imported, legal.graph, legal.steps)
             found = agreement(source, compiled, () if check is True else check, shapes)
-        model = model.replaced(agreement=found)
+        model = replace(model, agreement=found)
         return_memory()
     # A quarter of the time of MobileNet-v1 on pynq_ext: 8.9 s instead of 6.6, 2026-11-28.
     with collection_paused():
@@ -147,7 +147,7 @@ def compile_plan(graph: Graph, decided: Plan, fragments: Fragments) -> Model:
             stages.append(HostStage(tuple(node.name for node in partition.nodes)))
         else:
             stages.append(compile_region(partition.lowered, fragments))
-    return Model(graph, target.config, target.capabilities, decided.rows, stages)
+    return Model(graph, target.config, target.capabilities, decided.rows, tuple(stages))
 
 
 def _judge(source: Any, graph: Graph, decided: Plan) -> None:

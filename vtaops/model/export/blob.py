@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,9 @@ from vtaops.model.memory import Lifetime, place
 FORMAT_VERSION = 4
 NONE = 0xFFFFFFFF
 """Placeholder for a slot that does not exist."""
+
+Rows = list[tuple[int, ...]]
+"""A table."""
 
 _MAGIC = b"VTAC"
 _HEADER_BYTES = 112
@@ -63,9 +67,9 @@ class Blob:
         Rows of state that each run writes, and for how many there is room.
     """
 
-    slots: list[tuple[int, int, int]] = field(default_factory=list)
-    buffers: list[tuple[int, int, int, int]] = field(default_factory=list)
-    programs: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    slots: Rows = field(default_factory=list)
+    buffers: Rows = field(default_factory=list)
+    programs: Rows = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
     data: bytearray = field(default_factory=bytearray)
     rows: tuple[int, int] = 0, 0
@@ -140,8 +144,8 @@ class Blob:
             If a number or the blob exceeds 32 bits.
         """
         arena = self.arena()
-        listed: tuple[Iterable[tuple[int, ...]], ...] = self.slots, self.buffers, self.programs
-        tables = [(self.add(_words(sum(table, ()))), len(list(table))) for table in listed]
+        listed = self.slots, self.buffers, self.programs
+        tables = [(self.add(_words(chain.from_iterable(rows))), len(rows)) for rows in listed]
         tables.append((self.add(_words(self.steps)), len(self.steps)))
         nbytes = _HEADER_BYTES + len(self.data)
         head = _words([config, *dram, arena, inputs, outputs, *sum(tables, ()), *self.rows])

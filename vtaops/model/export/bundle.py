@@ -24,9 +24,8 @@ from vtaops.model.export.blob import BufferKind
 from vtaops.model.export.regions import add_region, dram_field
 from vtaops.model.export.state import add_buffers, add_rows, ends, growing_state
 from vtaops.model.export.steps import add_node
-from vtaops.model.export.values import Values, nbytes_of
+from vtaops.model.export.values import Values
 from vtaops.model.model import Model
-from vtaops.model.state import Kept
 from vtaops.program.region import HostStage
 from vtaops.runtime.fsim import limits_of, sizes_of, slots_of
 
@@ -55,17 +54,14 @@ class Bundle:
     launches: int
 
 
-def export_c(model: Model, folder: str | Path, *, force: bool = False) -> Bundle:
-    """Write a model as a folder of C; see `vtaops.Model.export_c`."""
-    bundle, files = bundle_files(model, Path(folder))
-    write_bundle(bundle, files, force=force)
+def export_c(
+    model: Model, folder: Path, more: Mapping[str, bytes] | None = None, *, force: bool
+) -> Bundle:
+    """Write a model, and more files, as a folder of C; see `vtaops.Model.export_c`."""
+    bundle, files = bundle_files(model, folder)
+    with raising(ProgramError, f"cannot write a bundle to {folder}", OSError, ValueError):
+        write_folder(folder, {**files, **(more or {})}, force=force)
     return bundle
-
-
-def write_bundle(bundle: Bundle, files: Mapping[str, bytes], *, force: bool) -> None:
-    """Write the files of a bundle; raises ProgramError if that fails."""
-    with raising(ProgramError, f"cannot write a bundle to {bundle.folder}", OSError, ValueError):
-        write_folder(bundle.folder, files, force=force)
 
 
 def bundle_files(model: Model, folder: Path) -> tuple[Bundle, dict[str, bytes]]:
@@ -76,16 +72,13 @@ def bundle_files(model: Model, folder: Path) -> tuple[Bundle, dict[str, bytes]]:
     UnsupportedError
         If a part of the model has no C code; the message names it.
     """
-    growing = growing_state(model)
-    inputs, outputs = ends(model.graph, growing)
-    blob = _values(model, growing, inputs, outputs).blob
-    counts = len(inputs), len(outputs)
-    data = blob.finished(config_word(model.config), dram_field(model.config), *counts)
+    values = _values(model)
+    data, blob = values.finished(config_word(model.config), dram_field(model.config)), values.blob
     device = sum(row[3] for row in blob.buffers if row[0] != BufferKind.PART)
     bundle = Bundle(folder, len(data), blob.arena(), device, len(blob.programs))
     files = {
         "model.bin": data,
-        "model.h": _model_header(model, bundle, inputs, outputs).encode(),
+        "model.h": _model_header(model, bundle, values.inputs, values.outputs).encode(),
         "hardware.h": _hardware_header(model.config).encode(),
         "fsim/fsim_config.inc": _fsim_config(model.config, model.capabilities).encode(),
     }
@@ -120,14 +113,10 @@ def _sources(folder: str, pattern: str) -> list[Path]:
     return sorted(path for path in data_directory(folder).glob(pattern) if path.is_file())
 
 
-def _values(
-    model: Model,
-    growing: Mapping[str, Kept],
-    inputs: Sequence[Tensor],
-    outputs: Sequence[Tensor],
-) -> Values:
+def _values(model: Model) -> Values:
     """Return the values of a model after all its stages."""
-    values = Values(inputs, outputs)
+    growing = growing_state(model)
+    values = Values(*ends(model.graph, growing))
     state = add_buffers(growing, values)
     nodes = {node.name: node for node in model.graph.nodes}
     arena = max((program.arena_nbytes for program in model.programs), default=0)
@@ -139,11 +128,29 @@ def _values(
         else:
             add_region(stage, model.graph, values, shared, state)
     add_rows(model.graph, growing, state, values)
-    values.finish()
     return values
 
 
 # ------------------------------------------------------------------------------- headers
+
+
+_TENSOR = """
+/* One input or output: real value = scale * (value - zero_point) where it is int8. */
+typedef struct vta_tensor {
+  const char *name, *dtype;
+  uint32_t nbytes, rank, shape[8];
+  float scale;
+  int32_t zero_point;
+} vta_tensor;"""
+
+_FUNCTIONS = """
+/* Load the model into a device; again after an error and a reset of the device. */
+int vta_model_init(const vta_device *device);
+/* Run the model once, loading it first if it is not loaded on this device. */
+int vta_model_run(const vta_device *device, const void *const *inputs,
+                  void *const *outputs);
+/* Forget the rows that runs have written to the state on the device: begin again. */
+int vta_model_reset(void);"""
 
 
 def guarded(name: str, about: str, lines: Sequence[str]) -> str:
@@ -170,31 +177,17 @@ def _model_header(
         f"#define VTA_OUTPUTS {len(outputs)}",
         *_tensors("INPUT", inputs),
         *_tensors("OUTPUT", outputs),
-        "",
-        "/* One input or output: real value = scale * (value - zero_point) where it is int8. */",
-        "typedef struct vta_tensor {",
-        "  const char *name, *dtype;",
-        "  uint32_t nbytes, rank, shape[8];",
-        "  float scale;",
-        "  int32_t zero_point;",
-        "} vta_tensor;",
+        _TENSOR,
         f"#define VTA_INPUT_TABLE {_table(inputs)}",
         f"#define VTA_OUTPUT_TABLE {_table(outputs)}",
-        "",
-        "/* Load the model into a device; again after an error and a reset of the device. */",
-        "int vta_model_init(const vta_device *device);",
-        "/* Run the model once, loading it first if it is not loaded on this device. */",
-        "int vta_model_run(const vta_device *device, const void *const *inputs,",
-        "                  void *const *outputs);",
-        "/* Forget the rows that runs have written to the state on the device: begin again. */",
-        "int vta_model_reset(void);",
+        _FUNCTIONS,
     ]
     return guarded("VTA_MODEL_H", "Generated by vtaops: the model.", lines)
 
 
 def _tensors(kind: str, tensors: Sequence[Tensor]) -> list[str]:
     return [
-        f"#define VTA_{kind}_{number}_NBYTES {nbytes_of(tensor)}u /* {c_text(tensor.name)} */"
+        f"#define VTA_{kind}_{number}_NBYTES {tensor.nbytes}u /* {c_text(tensor.name)} */"
         for number, tensor in enumerate(tensors)
     ]
 
@@ -203,7 +196,7 @@ def _table(tensors: Sequence[Tensor]) -> str:
     rows = []
     for tensor in tensors:
         shape = ", ".join(map(str, tensor.shape))
-        sizes = f"{nbytes_of(tensor)}u, {len(tensor.shape)}u, {{{shape}}}"
+        sizes = f"{tensor.nbytes}u, {len(tensor.shape)}u, {{{shape}}}"
         scale = f"{tensor.scale:.9g}"
         scale += "f" if "." in scale or "e" in scale else ".0f"
         rows.append(

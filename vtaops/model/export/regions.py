@@ -8,8 +8,8 @@ from itertools import groupby
 
 import numpy as np
 
-from vtaops.base.errors import UnsupportedError
 from vtaops.base.exact import padded
+from vtaops.base.shapes import Array
 from vtaops.graph import Graph
 from vtaops.machine.config import MICRO_OP_BYTES, HardwareConfig, Memory
 from vtaops.machine.isa import Encoding, Load, Store, rows_of
@@ -19,7 +19,7 @@ from vtaops.model.export.blob import Blob, BufferKind, SlotNumber, StepKind
 from vtaops.model.export.boxes import Places, places
 from vtaops.model.export.values import Values
 from vtaops.program import Buffer, Program, Role
-from vtaops.program.program import MICRO_OPS, NO_BUFFER
+from vtaops.program.program import NO_BUFFER
 from vtaops.program.region import Argument, Region
 
 
@@ -38,8 +38,7 @@ def add_region(
     program, blob = region.program, values.blob
     held = {a.buffer: state[a.tensor] for a in region.inputs if a.tensor in state}
     numbers = _buffers(region, blob, arena, held)
-    pairs = zip(numbers[:-1], program.buffers, strict=True)
-    named = {buffer.name: (number, buffer) for number, buffer in pairs}
+    named = {b.name: (n, b) for n, b in zip(numbers, program.buffers, strict=False)}
     for argument in (a for a in region.inputs if a.buffer not in held):
         number, buffer = named[argument.buffer]
         slot = _packed(argument, buffer, graph, values)
@@ -54,24 +53,9 @@ def add_region(
 
 
 def dram_field(config: HardwareConfig) -> tuple[int, int]:
-    """Return the lowest bit and the width of the DRAM address in LOAD and STORE.
-
-    Raises
-    ------
-    UnsupportedError
-        If LOAD and STORE differ, or the address is not in the low half.
-    """
-    encoding = Encoding.of(config)
-    places = {
-        (slot.offset, slot.width)
-        for cls in (Load, Store)
-        for slot in encoding.slots[cls]
-        if slot.name == "dram_base"
-    }
-    (offset, width), *others = places
-    if others or offset + width > 64:
-        raise UnsupportedError(f"DRAM addresses are at the bits {sorted(places)}")
-    return offset, width
+    """Return the lowest bit and the width of the DRAM address in LOAD, and so in STORE."""
+    slots = Encoding.of(config).slots[Load]
+    return next((slot.offset, slot.width) for slot in slots if slot.name == "dram_base")
 
 
 # ------------------------------------------------------------------- memory of the device
@@ -91,9 +75,8 @@ def _buffers(region: Region, blob: Blob, arena: int, held: Mapping[str, int]) ->
         elif image is not None:
             made = blob.buffer(BufferKind.IMAGE, buffer.nbytes, blob.add(image))
         elif buffer.fill is not None:
-            scalar = np.full(4 // np.dtype(buffer.dtype).itemsize, buffer.fill, buffer.dtype)
-            word = int(scalar.view(np.uint32)[0])
-            made = blob.buffer(BufferKind.FILLED, buffer.nbytes, word)
+            scalars = np.full(4 // np.dtype(buffer.dtype).itemsize, buffer.fill, buffer.dtype)
+            made = blob.buffer(BufferKind.FILLED, buffer.nbytes, scalars.view(np.uint32).item())
         else:
             made = blob.buffer(BufferKind.PLAIN, buffer.nbytes)
         found.append(made)
@@ -106,29 +89,25 @@ def _program(program: Program, blob: Blob, numbers: list[int]) -> int:
     """Add a program; return its number."""
     words = program.instructions
     buffer = blob.buffer(BufferKind.PLAIN, words.nbytes)
-    relocations = np.array(_relocations(program, numbers), np.uint32).reshape(-1, 2)
+    relocations = _relocations(program, numbers)
     places = blob.add(words), len(words), blob.add(relocations), len(relocations)
     blob.programs.append((buffer, *places))
     return len(blob.programs) - 1
 
 
-def _relocations(program: Program, numbers: list[int]) -> list[tuple[int, int]]:
+def _relocations(program: Program, numbers: list[int]) -> Array:
     """Return instructions that address DRAM, each with ``buffer << 8 | log2(bytes per unit)``.
 
-    A program calls its micro-ops `MICRO_OPS`; their buffer is last in `numbers`.
+    The buffer of the micro-ops, to which the relocations say -2, is last in `numbers`.
     """
-    encoding = Encoding.of(program.config)
-    units = [program.config.dram_element_bytes(memory) for memory in Memory]
-    found = []
-    for cls in (Load, Store):
-        rows = rows_of(program.instructions, cls)
-        rows = rows[program.relocations[rows] != NO_BUFFER]
-        memories = encoding.columns(program.instructions[rows], cls)["memory"]
-        for row, memory in zip(rows.tolist(), memories.tolist(), strict=True):
-            target = int(program.relocations[row])
-            number = numbers[-1 if target == MICRO_OPS else target]
-            found.append((row, number << 8 | units[memory].bit_length() - 1))
-    return sorted(found)
+    words = program.instructions
+    rows = np.sort(np.concatenate([rows_of(words, cls) for cls in (Load, Store)]))
+    rows = rows[program.relocations[rows] != NO_BUFFER]
+    columns = Encoding.of(program.config).columns(words[rows], Load)
+    units = np.array([program.config.dram_element_bytes(memory) for memory in Memory])
+    shifts = np.log2(units[columns["memory"]]).astype(np.uint32)
+    targets = np.array([*numbers, 0], np.uint32)[program.relocations[rows]]
+    return np.stack([rows, targets << 8 | shifts], axis=1).astype(np.uint32)
 
 
 # ------------------------------------------------------------------ packing and unpacking

@@ -6,9 +6,9 @@ native code), and for importers' functions, nodes run in NumPy, which defines th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 
 import numpy as np
 
@@ -62,8 +62,7 @@ def _in_c(nodes: Sequence[Node], graph: Graph) -> Run:
     try:
         for node in nodes:
             add_node(node, values)
-        values.finish()
-        blob = values.blob.finished(0, (0, 1), len(inputs), len(outputs))
+        blob = values.finished(0, (0, 1))
     except UnsupportedError:  # a quantity exceeds 32 bits
         return _by_meaning(nodes)
     steps = Steps(blob, values.blob.arena())
@@ -77,15 +76,11 @@ def _in_c(nodes: Sequence[Node], graph: Graph) -> Run:
     return run
 
 
-def _named(tensors: Iterable[Sequence[Tensor]]) -> dict[str, Tensor]:
-    return {tensor.name: tensor for some in tensors for tensor in some}
-
-
 def _ends(nodes: Sequence[Node], graph: Graph) -> tuple[list[Tensor], list[Tensor]]:
     """Return the tensors that the nodes read, and their results that are read elsewhere."""
-    names = {node.name for node in nodes}
-    made, read = _named(node.outputs for node in nodes), _named(node.inputs for node in nodes)
-    others = (node.inputs for node in graph.nodes if node.name not in names)
-    elsewhere = _named([*others, graph.outputs])
-    inputs = [tensor for name, tensor in read.items() if name not in made]
-    return inputs, [tensor for name, tensor in made.items() if name in elsewhere]
+    inside = set(nodes)
+    made = dict.fromkeys(chain.from_iterable(node.outputs for node in nodes))
+    read = dict.fromkeys(chain.from_iterable(node.inputs for node in nodes))
+    others = (node.inputs for node in graph.nodes if node not in inside)
+    elsewhere = {*chain(graph.outputs, *others)}
+    return [t for t in read if t not in made], [t for t in made if t in elsewhere]

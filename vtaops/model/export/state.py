@@ -16,18 +16,18 @@ from vtaops.model.state import Kept, kept_on_device
 def growing_state(model: Model) -> dict[str, Kept]:
     """Return the state that a bundle keeps on its device, by input; other state is the caller's."""
     kept = kept_on_device(model.graph, model.stages)
-    return {past: each for past, each in kept.items() if each.grows and _regular(model, past, each)}
+    return {past: each for past, each in kept.items() if each.axis is not None and _regular(each)}
 
 
-def _regular(model: Model, past: str, kept: Kept) -> bool:
+def _regular(kept: Kept) -> bool:
     """Return whether the integers of all rows lie alike."""
-    rows = _rows(model.graph, past, kept)
+    rows = _rows(kept)
     return not np.diff(rows - rows[:, :1], axis=0).any()
 
 
-def _rows(graph: Graph, past: str, kept: Kept) -> np.ndarray:
+def _rows(kept: Kept) -> np.ndarray:
     """Return where the integers of each row of state lie."""
-    rows = np.moveaxis(kept.addresses, graph.row_axis(past) or 0, 0)
+    rows = np.moveaxis(kept.addresses, kept.axis or 0, 0)
     return rows.reshape(len(rows), -1)
 
 
@@ -53,9 +53,8 @@ def add_rows(
     """Add the steps that write the rows of a run."""
     blob = values.blob
     for past, kept in growing.items():
-        present, axis = graph.tensors[graph.state[past]], graph.row_axis(past) or 0
+        present, axis, rows = graph.tensors[graph.state[past]], kept.axis or 0, _rows(kept)
         slot = values.in_order(np.moveaxis(values.array(present), axis, 0), 1)
-        rows = _rows(graph, past, kept)
         tables = rows[:, 0], rows[0] - rows[0, 0]
         slots = [blob.constant(table.astype(np.uint32)) for table in tables]
         blob.step(StepKind.WRITE_ROWS, slot, buffers[past], *slots, rows.shape[1])

@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import singledispatch
 
 import numpy as np
 
 from vtaops.base.errors import UnsupportedError
-from vtaops.base.exact import padded
 from vtaops.base.shapes import ceil_div
 from vtaops.base.window import Window
-from vtaops.graph import (
-    Graph,
-    GraphOperator,
-    Node,
-    Quotient,
-    Requantization,
-    Tensor,
-    evaluate,
-    operators,
-)
+from vtaops.graph import GraphOperator, Node, Quotient, Requantization, Tensor, operators
 from vtaops.graph.fixed_softmax import exponentials
 from vtaops.graph.thresholds import scale_of_quotient
 from vtaops.graph.weighted import spread
-from vtaops.model.export.blob import NONE, StepKind
+from vtaops.model.export.blob import NONE, SlotNumber, StepKind
 from vtaops.model.export.boxes import Places, places
-from vtaops.model.export.values import Values, itemsize
+from vtaops.model.export.values import Values
 
 Words = tuple[int, ...]
 
@@ -48,9 +37,15 @@ class NodeSteps:
         return self.inputs[0]
 
     @property
-    def image(self) -> Places:
-        """The places of the first input, in order."""
-        return places(self.values.slot(self.data), self.data.shape)
+    def rows(self) -> Words:
+        """How many rows the first input has, and the extent of its last axis."""
+        *rows, columns = self.data.shape
+        return math.prod(rows), columns
+
+    @property
+    def zero_points(self) -> Words:
+        """The zero points of two inputs; 0 of one that is not there."""
+        return (*(tensor.zero_point for tensor in self.inputs), 0)[:2]
 
     def bias(self, bias: np.ndarray | None) -> int:
         """Return a slot with a bias, if there is one."""
@@ -94,8 +89,8 @@ def _add(op: GraphOperator, to: NodeSteps) -> None:
 
 @_add.register
 def _add_convolution(op: operators.Convolution, to: NodeSteps) -> None:
-    residual = None if op.residual_factor is None else (to.inputs[1], op.residual_factor)
-    _convolution(op, op.weight, op.window, to.image, to, residual)
+    image = places(to.values.slot(to.data), to.data.shape)
+    _convolution(op, op.weight, op.window, image, to)
 
 
 @_add.register
@@ -119,24 +114,22 @@ def _convolution(
     window: Window,
     image: Places,
     to: NodeSteps,
-    residual: tuple[Tensor, np.ndarray] | None = None,
 ) -> None:
-    """Add a convolution of an image."""
-    groups = getattr(op, "groups", 1)
+    """Add a convolution of an image, and perhaps of a residual."""
     n, outputs, *found = to.result.shape
-    added, factors = residual or (None, np.ones((), np.int32))
+    residual = to.inputs[1:]
+    factors = np.asarray(getattr(op, "residual_factor", 1) if residual else 1)
     to.blob.step(
         StepKind.CONVOLUTION,
         to.values.in_order(image, 1),
         to.constant(weight.transpose(0, 3, 2, 1)),
         to.bias(op.bias),
-        NONE if added is None else to.values.slot(added),
+        *(map(to.values.slot, residual) if residual else [NONE]),
         to.constant(factors.astype(np.int32)),
         to.values.result(to.result),
-        to.blob.temporary(_work_nbytes(weight.shape, groups, (*found,), window)),
-        *(n, image.shape[1], outputs, groups),
-        to.data.zero_point,
-        0 if added is None else added.zero_point,
+        to.blob.temporary(_work_nbytes(weight.shape, op.groups, (*found,), window)),
+        *(n, image.shape[1], outputs, op.groups),
+        *to.zero_points,
         factors.size,
         *_window(image.shape[2:], (*found,), window),
         *to.scaling(op.requantization),
@@ -166,10 +159,8 @@ def _padded(depth: int) -> int:
 
 @_add.register
 def _add_dense(op: operators.Dense, to: NodeSteps) -> None:
-    columns, depth = op.weight.shape
-    rows = to.data.elements // depth
     slots = to.values.slot(to.data), to.constant(op.weight), to.bias(op.bias)
-    _matmul(op, to, slots, (1, rows, depth, columns, 1))
+    _matmul(op, to, slots, (1, *to.rows, len(op.weight), 1))
 
 
 @_add.register
@@ -183,12 +174,8 @@ def _add_matmul(op: operators.Matmul, to: NodeSteps) -> None:
 
 
 def _matmul(
-    op: operators.Dense | operators.Matmul,
-    to: NodeSteps,
-    slots: Words,
-    sizes: Words,
+    op: operators.Dense | operators.Matmul, to: NodeSteps, slots: Words, sizes: Words
 ) -> None:
-    zeros = [tensor.zero_point for tensor in to.inputs]
     _, rows, depth, *_ = sizes
     widened = 2 * (_LANES + min(rows, _BLOCK)) * _padded(depth)
     to.blob.step(
@@ -197,7 +184,7 @@ def _matmul(
         to.values.result(to.result),
         to.blob.temporary(4 * _LANES * _BLOCK + widened),
         *sizes,
-        *(*zeros, 0)[:2],
+        *to.zero_points,
         *to.scaling(op.requantization),
     )
 
@@ -219,25 +206,22 @@ def _pairs(scaling: Requantization) -> np.ndarray:
 
 @_add.register
 def _add_max_pool(op: operators.MaxPool, to: NodeSteps) -> None:
-    _pool(to, to.image, op.window(to.data), (NONE, 0), (NONE, 0, 0, 0, 0, 1))
+    unchanged = NONE, 0, 0, 0, 0, 1
+    _pool(to, to.values.slot(to.data), op.window(to.data), (NONE, 0), unchanged)
 
 
 @_add.register
 def _add_average_pool(op: operators.AveragePool, to: NodeSteps) -> None:
-    data, image, entries = to.data, to.image, []
-    window = op.window(data)
-    if op.differs(data):
-        for real in np.unique(np.multiply.outer(*op.counts(data))):
-            factor, scaling = op.of_count(int(real), window.count)
-            entries.append([int(real), factor, *_pairs(_of_values(scaling, int(real)))[0]])
-        if not op.exclude_padding:  # its padding counts like pixels, what is beyond does not
-            image = padded(image, Window((1, 1), padding=op.padding), data.zero_point)
-            window = replace(window, padding=(0, 0, 0, 0))
-    cases = (to.constant(np.array(entries, np.uint32)), len(entries)) if entries else (NONE, 0)
-    scaling = op.requantization
-    zero = 0 if isinstance(scaling, Quotient) else data.zero_point
-    given = (*to.scaling(_of_values(scaling, window.count)), op.factor)
-    _pool(to, image, window, cases, given, zero)
+    source, window, cases = to.values.slot(to.data), op.window(to.data), (NONE, 0)
+    if op.differs(to.data):
+        entries = []
+        for real in np.unique(np.multiply.outer(*op.counts(to.data))).tolist():
+            factor, scaling = op.of_count(real, window.count)
+            entries.append([real, factor, *_pairs(_of_values(scaling, real))[0]])
+        cases = to.constant(np.array(entries, np.uint32)), len(entries)
+    zero = 0 if isinstance(op.requantization, Quotient) else to.data.zero_point
+    given = to.scaling(_of_values(op.requantization, window.count))
+    _pool(to, source, window, cases, (*given, op.factor), zero)
 
 
 def _of_values(scaling: Requantization | Quotient, count: int) -> Requantization:
@@ -246,21 +230,16 @@ def _of_values(scaling: Requantization | Quotient, count: int) -> Requantization
 
 
 def _pool(
-    to: NodeSteps,
-    image: Places,
-    window: Window,
-    cases: Words,
-    scaling: Words,
-    zero: int = 0,
+    to: NodeSteps, source: SlotNumber, window: Window, cases: Words, scaling: Words, zero: int = 0
 ) -> None:
-    result, (n, channels, *size) = to.result, image.shape
+    n, channels, *size = to.data.shape
     to.blob.step(
         StepKind.POOL,
-        to.values.in_order(image, 1),
-        to.values.result(result),
+        source,
+        to.values.result(to.result),
         *cases,
         *(n * channels, channels, zero),
-        *_window((*size,), result.shape[2:], window),
+        *_window((*size,), to.result.shape[2:], window),
         *scaling,
     )
 
@@ -272,10 +251,9 @@ def _pool(
 def _add_pair(op: operators.Add | operators.Multiply | operators.Extremum, to: NodeSteps) -> None:
     kind = StepKind[getattr(op, "function", type(op).__name__).upper()]
     unchanged = Requantization(1, 0, to.result.zero_point)
-    by = getattr(op, "requantization", unchanged)
+    scaling = to.scaling(getattr(op, "requantization", unchanged))
     first, second = to.inputs
     broadcast = first.shape != second.shape
-    scaling = to.scaling(by)
     to.blob.step(
         kind,
         to.values.slot(first),
@@ -283,7 +261,8 @@ def _add_pair(op: operators.Add | operators.Multiply | operators.Extremum, to: N
         to.values.result(to.result),
         *_channels(first, broadcast or scaling[1] > 1),
         broadcast,
-        *(first.zero_point, second.zero_point, *getattr(op, "factors", (1, 1))),
+        *to.zero_points,
+        *getattr(op, "factors", (1, 1)),
         *scaling,
     )
 
@@ -295,21 +274,18 @@ def _channels(tensor: Tensor, needed: bool) -> Words:
     return tensor.shape[0], tensor.shape[1], math.prod(tensor.shape[2:])
 
 
-@_add.register(operators.LookupTable)
-@_add.register(operators.Requantize)
-def _add_function(op: GraphOperator, to: NodeSteps) -> None:
+@_add.register
+def _add_function(
+    op: operators.LookupTable | operators.Requantize | operators.FromUint8 | operators.ToUint8,
+    to: NodeSteps,
+) -> None:
     """Add a function of one value as a table of its results."""
-    data = to.data
-    scaling = getattr(op, "requantization", Requantization())
-    tables = scaling.channels
-    if isinstance(op, operators.LookupTable) and op.table.ndim == 2:
-        tables = len(op.table)
-    one = Graph("all values")
-    x = one.input("x", (1, tables, 256), zero_point=data.zero_point)
-    one.output(one.add(op, x))
-    every = np.broadcast_to(np.arange(-128, 128).astype(np.int8), x.shape)
-    table = to.constant(evaluate(one, every)[0])
-    to.one(StepKind.TABLE, table, tables, *_channels(data, tables > 1))
+    tables = getattr(op, "requantization", Requantization()).channels
+    if isinstance(op, operators.LookupTable):
+        tables = op.table.size // 256
+    every = np.broadcast_to(np.arange(-128, 128).astype(np.int8), (1, tables, 256))
+    results = op.reference(to.inputs, every.view(to.data.dtype))
+    to.one(StepKind.TABLE, to.constant(results), tables, *_channels(to.data, tables > 1))
 
 
 # ------------------------------------------------------------------------------ movement
@@ -331,7 +307,7 @@ def _add_upsample(op: operators.Upsample, to: NodeSteps) -> None:
     n, c, h, w = data.shape
     each = to.values.array(data)[:, :, :, None, :, None]
     spread = np.broadcast_to(each, (n, c, h, rows, w, columns))
-    to.values.define(to.result, to.values.in_order(spread, itemsize(data)))
+    to.values.define(to.result, to.values.in_order(spread, data.itemsize))
 
 
 @_add.register
@@ -354,8 +330,7 @@ def _add_quantize(op: operators.Quantize, to: NodeSteps) -> None:
 
 @_add.register
 def _add_dequantize(op: operators.Dequantize, to: NodeSteps) -> None:
-    data = to.data
-    to.one(StepKind.DEQUANTIZE, data.elements, _bits(data.scale), data.zero_point)
+    to.one(StepKind.DEQUANTIZE, to.data.elements, _bits(to.data.scale), to.data.zero_point)
 
 
 def _bits(number: float) -> int:
@@ -363,19 +338,9 @@ def _bits(number: float) -> int:
 
 
 @_add.register
-def _add_uint8(op: operators.FromUint8 | operators.ToUint8, to: NodeSteps) -> None:
-    table = to.constant(np.arange(256).astype(np.int8))  # of -128, -127, ..., 127
-    to.one(StepKind.TABLE, table, 1, *_channels(to.data, needed=False))
-
-
-@_add.register
 def _add_fixed_softmax(op: operators.FixedSoftmax, to: NodeSteps) -> None:
-    data = to.data
-    columns = data.shape[-1]
-    terms, reach = exponentials(data.scale)
-    table = to.constant(terms.astype(np.int32))
-    sizes = data.elements // columns, columns
-    to.one(StepKind.FIXED_SOFTMAX, *sizes, table, reach)
+    terms, reach = exponentials(to.data.scale)
+    to.one(StepKind.FIXED_SOFTMAX, *to.rows, to.constant(terms.astype(np.int32)), reach)
 
 
 @_add.register
@@ -384,19 +349,16 @@ def _add_softmax(op: operators.Softmax, to: NodeSteps) -> None:
         raise UnsupportedError(
             f"{to.node.name} has no C code: it is a softmax with a mask in floats"
         )
-    *rows, columns = to.data.shape
-    to.one(StepKind.SOFTMAX, math.prod(rows), columns)
+    to.one(StepKind.SOFTMAX, *to.rows)
 
 
 @_add.register
 def _add_layer_norm(op: operators.LayerNorm, to: NodeSteps) -> None:
-    *rows, columns = to.data.shape
     terms = to.constant(op.weight), to.constant(op.bias)
-    sizes = math.prod(rows), columns
-    to.one(StepKind.LAYER_NORM, *terms, *sizes, _bits(op.epsilon), int(op.centered))
+    to.one(StepKind.LAYER_NORM, *terms, *to.rows, _bits(op.epsilon), int(op.centered))
 
 
 @_add.register
 def _add_add_term(op: operators.AddTerm, to: NodeSteps) -> None:
-    sizes = to.data.elements // op.term.size, op.term.size
-    to.one(StepKind.ADD_TERM, to.constant(op.term), *sizes)
+    times = to.data.elements // op.term.size
+    to.one(StepKind.ADD_TERM, to.constant(op.term), times, op.term.size)

@@ -19,14 +19,13 @@ class Values:
     """Map the tensors of a graph to slots of a blob, from inputs to outputs."""
 
     def __init__(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
-        self.blob = Blob()
-        self._outputs = outputs
+        self.blob, self.inputs, self.outputs = Blob(), inputs, outputs
         self._known: dict[str, SlotNumber | Places] = {
-            tensor.name: self.blob.slot(SlotKind.INPUT, number, nbytes_of(tensor))
+            tensor.name: self.blob.slot(SlotKind.INPUT, number, tensor.nbytes)
             for number, tensor in enumerate(inputs)
         }
         self._results = {
-            tensor.name: self.blob.slot(SlotKind.OUTPUT, number, nbytes_of(tensor))
+            tensor.name: self.blob.slot(SlotKind.OUTPUT, number, tensor.nbytes)
             for number, tensor in reversed(list(enumerate(outputs)))
         }
 
@@ -39,7 +38,7 @@ class Values:
         """Return a slot with the elements of a tensor in C order."""
         found = self._known[tensor.name]
         if isinstance(found, np.ndarray):
-            found = self._known[tensor.name] = self.in_order(found, itemsize(tensor))
+            found = self._known[tensor.name] = self.in_order(found, tensor.itemsize)
         return found
 
     def shaped(self, tensor: Tensor, shape: Sequence[int]) -> Places:
@@ -50,7 +49,7 @@ class Values:
         """Return a slot for a tensor that the next step writes."""
         slot = self._results.get(tensor.name)
         if slot is None:
-            slot = self.blob.temporary(nbytes_of(tensor))
+            slot = self.blob.temporary(tensor.nbytes)
         self._known[tensor.name] = slot
         return slot
 
@@ -71,26 +70,16 @@ class Values:
         for place, at, axes in copies(array):
             source, first = source_of(place)
             if source is None:
-                kind = {1: np.int8, 4: np.int32, 8: np.int64}[size]
-                source, first = self.blob.constant(np.array([first], kind)), 0
+                source, first = self.blob.constant(np.array([first], f"i{size}")), 0
             words = [word for axis in axes for word in axis]
             self.blob.step(StepKind.COPY, source, slot, size, first, at, *words)
 
-    def finish(self) -> None:
-        """Copy outputs that are elsewhere to their slots."""
-        for number, tensor in enumerate(self._outputs):
+    def finished(self, config: int, dram: tuple[int, int]) -> bytes:
+        """Copy outputs that are elsewhere to their slots; return the blob as `Blob.finished`."""
+        for number, tensor in enumerate(self.outputs):
             slot = self._results[tensor.name]
             if self.blob.slots[slot][1] != number:  # an output that occurs twice
-                slot = self.blob.slot(SlotKind.OUTPUT, number, nbytes_of(tensor))
+                slot = self.blob.slot(SlotKind.OUTPUT, number, tensor.nbytes)
             if self._known[tensor.name] is not slot:
-                self.copy(self.array(tensor), slot, itemsize(tensor))
-
-
-def itemsize(tensor: Tensor) -> int:
-    """Return the bytes per element."""
-    return np.dtype(tensor.dtype).itemsize
-
-
-def nbytes_of(tensor: Tensor) -> int:
-    """Return the size of a tensor in bytes."""
-    return tensor.elements * itemsize(tensor)
+                self.copy(self.array(tensor), slot, tensor.itemsize)
+        return self.blob.finished(config, dram, len(self.inputs), len(self.outputs))
