@@ -186,12 +186,14 @@ class State:
     def reset(self) -> None:
         """Begin again, with the first values; memory of the device is free until the next run."""
         with self.lock:
+            self._is_whole = False
             memory = [*chain.from_iterable(self._memory.values())]
             self._values, self._memory = self._first, {}
             self._images: dict[str, npt.NDArray[np.uint8]] = {}
             """What the memory of state that grows holds."""
             self._runs = 0  # that were completed: the images of a tensor take turns
-            self.place, self._is_whole = self._first_place, True
+            self.place = self._first_place
+            self._is_whole = True
             for buffer in memory:
                 with suppress(DeviceError):  # the device may have lost it
                     self.residents.device.free(buffer)
@@ -214,7 +216,7 @@ class State:
 
     def _require_whole(self) -> None:
         if not self._is_whole:
-            raise DeviceError("a run was interrupted while the state was written; reset it")
+            raise DeviceError("the state was being written when it was interrupted; reset it")
 
     def held(self, region: Region) -> dict[str, DeviceBuffer]:
         """Return the memory of a launch that is state, by buffer name."""
