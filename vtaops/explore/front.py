@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from operator import le
 
 from vtaops.base.errors import ConfigError
 from vtaops.explore.sweep import Point
 
-OBJECTIVES: dict[str, Callable[[Point], float]] = {
-    "cycles": lambda point: point.cycles,
-    "ms": lambda point: point.milliseconds,
-    "dram": lambda point: point.dram_nbytes,
-    "energy": lambda point: point.energy_pj,
-    "sram": lambda point: point.design.sram_nbytes,
-    "multipliers": lambda point: point.design.config.macs_per_cycle,
-    "lut": lambda point: point.area.lut,
-    "dsp": lambda point: point.area.dsp,
-    "bram": lambda point: point.area.bram,
+OBJECTIVES = {
+    **{name: name for name in ("cycles", "ms", "multipliers", "lut", "dsp", "bram")},
+    **{"dram": "dram_nbytes", "energy": "energy_uj", "sram": "sram_nbytes"},
 }
-"""The costs that can be minimized, by name."""
+"""The costs that can be minimized, by name: columns of `Point.as_dict`."""
 
 
 def check_objectives(objectives: Sequence[str]) -> None:
@@ -47,7 +40,8 @@ def front(points: Iterable[Point], objectives: Sequence[str] = ("cycles", "sram"
     """
     check_objectives(objectives)
     complete = [point for point in points if point.complete]
-    costs = [tuple(OBJECTIVES[name](point) for name in objectives) for point in complete]
+    rows = (point.as_dict() for point in complete)
+    costs = [tuple(row.get(OBJECTIVES[name], 0) for name in objectives) for row in rows]
     every = set(costs)
     return [
         point

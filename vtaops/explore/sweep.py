@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from vtaops.explore.area import area
@@ -165,8 +166,7 @@ class Point:
             "sram_nbytes": self.design.sram_nbytes,
             "multipliers": self.design.config.macs_per_cycle,
         }
-        area = self.area
-        row |= {"lut": area.lut, "dsp": area.dsp, "bram": area.bram}
+        row |= {name: getattr(self.area, name) for name in ("lut", "dsp", "bram")}
         if self.complete:
             row |= {"cycles": self.cycles, "ms": self.milliseconds}
         if self.complete and self.timed:
@@ -224,10 +224,7 @@ def sweep(
         if timed and estimate.tiling
     }
     timings = dict(zip(candidates, engine.evaluations(candidates.values()), strict=True))
-    own = {
-        (design, op): LayerResult(Workload("", op), design, estimate, timings.get((design, op)))
-        for (design, op), estimate in estimated.items()
-    }
+    own = {place: (estimate, timings.get(place)) for place, estimate in estimated.items()}
     return [
         _point(design, layers[design], inherited, own)
         for design, inherited in _containing(chosen).items()
@@ -249,14 +246,16 @@ def _point(
     design: Design,
     layers: Sequence[Workload],
     inherited: Sequence[Design],
-    own: dict[tuple[Design, Operator], LayerResult],
+    own: dict[tuple[Design, Operator], tuple[EstimatedTiling, Evaluation | None]],
 ) -> Point:
     """Combine the best known results of a design and of the designs that it contains."""
     results, failures = [], {}
     for layer in layers:
-        found = [own[d, layer.op] for d in inherited if (d, layer.op) in own]
+        found = [
+            LayerResult(layer, d, *own[d, layer.op]) for d in inherited if (d, layer.op) in own
+        ]
         if known := [result for result in found if not result.reason]:
-            results.append(replace(min(known, key=lambda result: result.cycles), layer=layer))
+            results.append(min(known, key=attrgetter("cycles")))
         else:
             failures[layer.name] = found[0].reason
     return Point(design, tuple(results), failures)

@@ -19,15 +19,13 @@ from vtaops.lowering.options import DEFAULT_OPTIONS
 from vtaops.machine.accesses import OFF
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import (
-    Encoding,
-    Finish,
-    Load,
     LoopInstruction,
     MemoryInstruction,
     Post,
 )
 from vtaops.machine.text import TOKENS
 from vtaops.program import OperatorRecord, Program
+from vtaops.program.timing.hazards import walk
 
 Stream = list[Operation]
 
@@ -36,20 +34,15 @@ _NO_TOKENS: dict[str, Any] = dict.fromkeys(TOKENS, 0)
 
 def operations_of(program: Program) -> Stream:
     """Return the operations of a program without what `program_of` adds."""
-    table = Encoding.of(program.config).decode_micro_ops(program.micro_ops)
-    memory = np.zeros((program.config.uop.depth, 3), np.int64)
     operations: Stream = []
-    for instruction, relocation in zip(program.decode(), program.relocations.tolist(), strict=True):
+    for (_, instruction, rows), relocation in zip(walk(program), program.relocations, strict=True):
         i = replace(instruction, **_NO_TOKENS)
         if isinstance(i, LoopInstruction):
-            rows = memory[i.uop_begin : i.uop_end].copy()
             operations.append(Operation(replace(i, uop_begin=0, uop_end=len(rows)), rows))
-        elif isinstance(i, Finish) or (isinstance(i, MemoryInstruction) and i.is_nop):
-            continue
-        elif isinstance(i, Load) and i.memory == Memory.UOP:
-            memory[i.sram_base : i.sram_base + i.x_size] = table[i.dram_base :][: i.x_size]
-        else:
-            operations.append(Operation(i, relocation=relocation))
+        elif isinstance(i, Post) or (
+            isinstance(i, MemoryInstruction) and not i.is_nop and i.memory != Memory.UOP
+        ):
+            operations.append(Operation(i, relocation=int(relocation)))
     return operations
 
 
