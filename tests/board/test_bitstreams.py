@@ -21,6 +21,7 @@ from vtaops.cli import app
 from vtaops.errors import ConfigError, DeviceError
 from vtaops.hardware.registers import RegisterMap
 from vtaops.machine.config import TARGETS
+from vtaops.schedule.workloads import find
 
 UPSTREAM = "0b24cdf9001d349512ab5fb34a0639056c87c8438dc3bce45be892ae43faf568"
 
@@ -254,7 +255,8 @@ def test_flash_refuses_another_part_before_it_sends_anything(run, tmp_path):
 
 
 def test_the_acceptance_test_passes_and_notices_a_wrong_board(run, monkeypatch):
-    monkeypatch.setattr("vtaops.board.selftest._fits", lambda name: name == "resnet18.C10")
+    layers = {"resnet18.C10": find("resnet18.C10")}
+    monkeypatch.setattr("vtaops.board.selftest.WORKLOADS", layers)
     with serving(design=RegisterMap.RTL) as server:
         command = ("board", "test", server.address, "--json")
         command += ("--operators", 4, "--programs", 3, "--seed", 5)

@@ -136,10 +136,8 @@ def read_bit_file(path: Path) -> BitFile:
     """
     try:
         return parse_bit_file(read_file(path, MAX_BYTES))
-    except OSError as error:
+    except (OSError, DeviceError) as error:
         raise DeviceError(f"cannot read {path}: {error}") from error
-    except DeviceError as error:
-        raise DeviceError(f"{path}: {error}") from error
 
 
 def check_part(bit_file: BitFile, part: str) -> None:

@@ -83,8 +83,6 @@ def calibrate(
     device: Device,
     *,
     clock_mhz: float = 100.0,
-    repeats: int = 5,
-    timeout: float = 60.0,
     start: TimingParameters | None = None,
 ) -> Calibration:
     """Measure `PROBES` on a device, and fit latency and bandwidth of the model's DRAM to them.
@@ -95,10 +93,6 @@ def calibrate(
         The device; if its logic does not count cycles, the host times the launches.
     clock_mhz : float
         Clock of the logic, to convert times to cycles.
-    repeats : int
-        Launches of each probe that the host times.
-    timeout : float
-        Seconds that a launch may take.
     start : TimingParameters, optional
         Parameters that are not fitted; with an `Sdram`, only latency is fitted.
 
@@ -110,17 +104,12 @@ def calibrate(
     measured = {}
     for op in tracked("probes", PROBES, lambda op: op.summary):
         program = compile(op, device.config, capabilities=capabilities_of(device))
-        measured[op.summary] = program, measure(program, device, repeats=repeats, timeout=timeout)
-    counted = all(found.performance for _, found in measured.values())
+        measured[op.summary] = program, measure(program, device)
     samples = {
-        name: (
-            program,
-            found.performance.cycles
-            if counted and found.performance
-            else 1e6 * clock_mhz * found.seconds,
-        )
-        for name, (program, found) in measured.items()
+        name: (program, m.performance.cycles if m.performance else 1e6 * clock_mhz * m.seconds)
+        for name, (program, m) in measured.items()
     }
+    counted = all(m.performance for _, m in measured.values())
     return fit(samples, start or TimingParameters(), has_overhead=not counted)
 
 

@@ -32,30 +32,32 @@ class Measurement:
     performance: TsimPerformance | None
 
 
-def measure(
-    program: Program, device: Device, *, repeats: int = 5, timeout: float = 60.0, seed: int = 0
-) -> Measurement:
+_REPEATS = 5
+_SECONDS = 60.0  # that a launch may take
+
+
+def measure(program: Program, device: Device) -> Measurement:
     """Measure a program on random inputs; timed launches transfer no arrays.
 
-    Where the logic counts cycles, one launch is timed, else `repeats`.
+    Where the logic counts cycles, one launch is timed, else `_REPEATS`.
 
     Raises
     ------
     DeviceError
         If an output differs from the simulator's, or the device fails.
     """
-    arrays = random_inputs(program, np.random.default_rng(seed))
+    arrays = random_inputs(program, np.random.default_rng(0))
     with Fsim(program.config) as simulator:
         expected = as_tuple(program.run(simulator, *arrays))
     with LoadedProgram(program, device) as loaded:
         device.reset_stats()
-        outputs = as_tuple(loaded.run(*arrays, timeout=timeout))
+        outputs = as_tuple(loaded.run(*arrays, timeout=_SECONDS))
         performance = performance_of(device)
         for buffer, output, right in zip(program.outputs, outputs, expected, strict=True):
             if wrong := int(np.count_nonzero(output != right)):
                 raise DeviceError(
                     f"{wrong} of {right.size} values of {buffer.name} differ from the simulator's"
                 )
-        repeats = 1 if performance else repeats
-        seconds = launch_seconds(lambda: loaded.launch(timeout=timeout), repeats)
+        repeats = 1 if performance else _REPEATS
+        seconds = launch_seconds(lambda: loaded.launch(timeout=_SECONDS), repeats)
     return Measurement(seconds, performance)

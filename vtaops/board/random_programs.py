@@ -75,7 +75,6 @@ def random_program(
     rng: np.random.Generator,
     capabilities: Capabilities = FULL,
     *,
-    segments: int = 2,
     rounds: int = 4,
 ) -> Program:
     """Return a random, verified program.
@@ -88,8 +87,8 @@ def random_program(
         Source of all choices; equal states give equal programs.
     capabilities : Capabilities
         Features of the device; the program needs no others.
-    segments, rounds : int
-        Number of segments, and of rounds of eight draws in each; at least 1.
+    rounds : int
+        Rounds of eight draws in each of the two segments; at least 1.
 
     Returns
     -------
@@ -108,12 +107,11 @@ def random_program(
         )
     writer = _Writer(config, rng, capabilities)
     writer.begin()
-    target, before = range(_AREA_TILES), range(_AREA_TILES, 2 * _AREA_TILES)
-    for _ in range(segments):
+    first, second = range(_AREA_TILES), range(_AREA_TILES, 2 * _AREA_TILES)
+    for target, before in ((first, second), (second, first)):
         for _ in range(8 * rounds):
             writer.draw(target, before)
         writer.barrier(Load(memory=Memory.UOP))
-        target, before = before, target
     writer.end()
     program = writer.builder.build()
     program.verify(capabilities)

@@ -147,9 +147,9 @@ def _named_operators(
     """Yield the operators to check: two products, layers, and random shapes."""
     for gemm in (Gemm(m=16, n=64, k=64, shift=4), Gemm(m=3, n=17, k=40)):
         yield gemm.summary, gemm
-    for workload in WORKLOADS.values():
-        if layers and _fits(workload.name):
-            yield workload.name, workload.op
+    for name, workload in WORKLOADS.items():
+        if layers and (name in PUBLISHED_MS or name.startswith("tutorial.")):
+            yield name, workload.op
     for number in range(count):
         op = _random_operator(rng)
         yield f"random operator {number}: {op.summary}", op
@@ -189,10 +189,6 @@ def measure_layers(device: Device) -> Iterator[Throughput]:
 
 
 # ------------------------------------------------------------------------------ details
-
-
-def _fits(name: str) -> bool:
-    return name in PUBLISHED_MS or name.startswith("tutorial.")
 
 
 def _memory(device: Device, nbytes: int, rng: np.random.Generator) -> str:

@@ -20,7 +20,6 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import cache
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -326,7 +325,7 @@ class _Session:
 
     def _execute(self, header: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
         operation = str(header.get("op"))
-        types = _operations().get(operation)
+        types = _OPERATIONS.get(operation)
         if types is None:
             raise DeviceError(f"unknown operation {_short(operation)}")
         fields = {name: value for name, value in header.items() if name not in ("op", "id")}
@@ -424,17 +423,12 @@ class _Session:
         return self._buffers[address]
 
 
-@cache
-def _operations() -> dict[str, dict[str, type]]:
-    """Return the types of the fields of each operation."""
-    found = {
-        name: get_type_hints(method)
-        for name, method in vars(_Session).items()
-        if not name.startswith("_")
-    }
-    for types in found.values():
-        del types["return"]
-    return found
+_OPERATIONS = {
+    name: {field: kind for field, kind in get_type_hints(method).items() if field != "return"}
+    for name, method in vars(_Session).items()
+    if not name.startswith("_")
+}
+"""The types of the fields of each operation."""
 
 
 def _check_fields(operation: str, fields: dict[str, Any], types: dict[str, type]) -> None:
