@@ -280,7 +280,7 @@ def test_the_acceptance_test_passes_and_notices_a_wrong_board(run, monkeypatch):
 
 
 def test_what_upstreams_bitstream_lacks_is_skipped(run, monkeypatch):
-    monkeypatch.setattr("vtaops.board.selftest._fits", lambda name: False)
+    monkeypatch.setattr("vtaops.board.selftest.WORKLOADS", {})
     with serving() as server:
         command = ("board", "test", server.address, "--operators", 0)
         output = run(*command, "--programs", 6)
@@ -304,7 +304,7 @@ def test_a_board_that_dies_ends_the_test(run, monkeypatch):
 
 
 def test_the_report_ends_with_the_speed_of_layers(run, monkeypatch):
-    monkeypatch.setattr("vtaops.board.selftest._fits", lambda name: False)
+    monkeypatch.setattr("vtaops.board.selftest.WORKLOADS", {})
     monkeypatch.setattr("vtaops.board.selftest.PUBLISHED_MS", {"resnet18.C10": 1.081})
     with serving() as server:
         command = ("board", "test", server.address, "--operators", 0, "--programs", 0)
@@ -317,7 +317,7 @@ def test_the_report_ends_with_the_speed_of_layers(run, monkeypatch):
 @needs_tools
 def test_cycles_are_shown_where_the_logic_counts_them(run, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")  # where the model of the RTL may have been built
-    monkeypatch.setattr("vtaops.board.selftest._fits", lambda name: False)
+    monkeypatch.setattr("vtaops.board.selftest.WORKLOADS", {})
     monkeypatch.setattr("vtaops.board.selftest.PUBLISHED_MS", {"resnet18.C10": 1.081})
     with serving(design=RegisterMap.RTL, simulator="tsim") as server:
         command = ("board", "test", server.address, "--operators", 0, "--programs", 0)
@@ -332,7 +332,7 @@ def test_cycles_are_shown_where_the_logic_counts_them(run, monkeypatch):
 
 
 def test_speed_says_that_it_is_simulated(run, monkeypatch):
-    monkeypatch.setattr("vtaops.board.selftest._fits", lambda name: False)
+    monkeypatch.setattr("vtaops.board.selftest.WORKLOADS", {})
     monkeypatch.setattr("vtaops.board.selftest.PUBLISHED_MS", {"resnet18.C10": 1.081})
     with serving() as server:
         command = ("board", "test", server.address, "--operators", 0, "--programs", 0)
