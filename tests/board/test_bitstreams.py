@@ -266,15 +266,15 @@ def test_the_acceptance_test_passes_and_notices_a_wrong_board(run, monkeypatch):
         assert all(check["passed"] for check in report["checks"])
         assert report["checks"][-1]["name"] == "random program 2 of seed 5"
 
-        def wrong(self, buffer, offset, nbytes):
-            image = original(self, buffer, offset, nbytes)
+        def wrong(self, buffer, nbytes, offset=0):
+            image = original(self, buffer, nbytes, offset)
             image[:1] ^= 1
             return image
 
         from vtaops.board.pynq import PynqDevice
 
-        original = PynqDevice.read_at
-        monkeypatch.setattr(PynqDevice, "read_at", wrong)
+        original = PynqDevice.read
+        monkeypatch.setattr(PynqDevice, "read", wrong)
         checks = json.loads(run(*command, code=1))["checks"]
         assert not [check for check in checks if check["passed"]]
 

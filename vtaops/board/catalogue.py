@@ -139,10 +139,8 @@ class Catalogue:
         path = self.path(entry)
         if not make_private(self.cache):
             raise DeviceError(_others(self.cache))
-        if trusted(path):
-            with suppress(DeviceError):  # damaged: download it again
-                _check_file(entry, path)
-                return path
+        with suppress(DeviceError):  # absent or damaged: download it
+            return self.verify(name)
         most = entry.nbytes or MAX_BYTES
         download(entry.url, path, sha256=entry.sha256, max_bytes=most)
         return path

@@ -12,10 +12,9 @@ from collections import defaultdict
 from typing import Any
 
 
-def _natural(load: tuple[str, str, int]) -> list[tuple[int, int, str]]:
+def _natural(load: tuple[str, str, int]) -> list[int | str]:
     """Order names by the numbers in them, so that the loads of a lane are adjacent."""
-    pieces = re.split(r"(\d+)", load[0])
-    return [(0, int(p), "") if p.isdigit() else (1, 0, p) for p in pieces]
+    return [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", load[0])]
 
 
 class Replication:

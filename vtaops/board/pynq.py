@@ -392,10 +392,7 @@ class PynqDevice(BoardDevice):
             own.image[offset : offset + image.size] = image
             own.dirty, own.stale = True, False
 
-    def read(self, buffer: DeviceBuffer, nbytes: int) -> Bytes:
-        return self.read_at(buffer, 0, nbytes)
-
-    def read_at(self, buffer: DeviceBuffer, offset: int, nbytes: int) -> Bytes:
+    def read(self, buffer: DeviceBuffer, nbytes: int, offset: int = 0) -> Bytes:
         """Return `nbytes` from a byte offset of a buffer.
 
         Raises

@@ -268,8 +268,8 @@ class _Writer:
             self.last[i.unit, access.memory, 1, access.elements] = place
             if access.writes:
                 self.last[i.unit, access.memory, 0, access.elements] = place
-            if access.writes and access.memory == Memory.ACC:
-                self.current[access.elements] = isinstance(i, LoopInstruction) and not i.reset
+                if access.memory == Memory.ACC:
+                    self.current[access.elements] = isinstance(i, LoopInstruction) and not i.reset
 
     def _wait(self, place: int, unit: Unit, before: int) -> None:
         """Let an instruction, or one right before it, wait for another unit's at a place before."""
@@ -288,10 +288,7 @@ class _Writer:
 
     def _load(self, memory: Memory, most: int, area: range) -> tuple[Any, int]:
         """Draw a LOAD from an input, from an area of the output, or from the accumulators."""
-        fields: dict[str, int] = {}
-        if memory != Memory.TABLE and self._chance(0.5):
-            longest = 15 if self._chance(0.2) else 3
-            fields = {name: self._integer(0, longest) for name in _PADS}
+        fields = self._pads() if memory != Memory.TABLE and self._chance(0.5) else {}
         if memory == Memory.WGT and self.config.has(Extension.NIBBLES):
             fields |= self._fields("nibbles")
         buffer, far = self.sources[memory], range(_SOURCE_TILES)
@@ -301,6 +298,10 @@ class _Writer:
         elif same_size and self._chance(0.5):
             buffer, far = self.out, area
         return self._block(Load, memory, most, far, **fields), buffer
+
+    def _pads(self) -> dict[str, int]:
+        longest = 15 if self._chance(0.2) else 3
+        return {name: self._integer(0, longest) for name in _PADS}
 
     def _block(
         self, kind: type[Any], memory: Memory, most: int, far: range, **fields: int
@@ -347,20 +348,23 @@ class _Writer:
         """Draw the fields of an instruction that say what it computes."""
         if kind is Alu:
             op = AluOp(self.rng.choice([*AluOp]))
-            far = self.capabilities.has(Feature.FAR_SHIFT)
             # The values of a tile reach beyond what some hardware shifts by.
-            if (far or op is not AluOp.SHR) and self._chance(0.5):
+            tiles = op is not AluOp.SHR or self.capabilities.has(Feature.FAR_SHIFT)
+            if tiles and self._chance(0.5):
                 return {"alu_op": op}
-            low, high = _IMMEDIATES.get(op, (-(1 << 15), (1 << 15) - 1))
-            if op is AluOp.SHR:
-                high = 3 if self._chance(0.8) else 40 if far else 31
-                low = -high
-            return {"alu_op": op, "use_imm": 1, "imm": self._integer(low, high)}
+            return {"alu_op": op, "use_imm": 1, "imm": self._immediate(op)}
         if kind is Pool:
             return self._fields("tiles", "overwrite")
         if kind is Gemm and self._chance(0.1):
             return {"reset": 1}
         return self._fields("overwrite") if self.config.has(Extension.OVERWRITE) else {}
+
+    def _immediate(self, op: AluOp) -> int:
+        if op is AluOp.SHR:
+            most = 40 if self.capabilities.has(Feature.FAR_SHIFT) else 31
+            most = 3 if self._chance(0.8) else most
+            return self._integer(-most, most)
+        return self._integer(*_IMMEDIATES.get(op, (-(1 << 15), (1 << 15) - 1)))
 
     def _post(self) -> Post:
         """Draw post-processing, or none."""

@@ -327,7 +327,7 @@ class _Session:
         operation = str(header.get("op"))
         types = _OPERATIONS.get(operation)
         if types is None:
-            raise DeviceError(f"unknown operation {_short(operation)}")
+            raise DeviceError(f"unknown operation {operation!r:.80}")
         fields = {name: value for name, value in header.items() if name not in ("op", "id")}
         if "payload" in types:
             fields = {"payload": payload, **fields}  # a field of that name has the wrong type
@@ -341,9 +341,7 @@ class _Session:
         used = sum(buffer.nbytes for buffer in self._buffers.values())
         most = self._server.limits.session_bytes
         if not 0 < nbytes <= most - used:
-            raise NoRoom(
-                f"cannot allocate {_short(nbytes)} bytes: the session uses {used} of {most}"
-            )
+            raise NoRoom(f"cannot allocate {nbytes!r:.80} bytes: the session uses {used} of {most}")
         buffer = self._device.alloc(nbytes)
         self._buffers[buffer.address] = buffer
         return {"buffer": buffer.address}
@@ -357,8 +355,8 @@ class _Session:
 
     def read(self, buffer: int, offset: int, nbytes: int) -> _Answer:
         if not 0 <= nbytes <= CHUNK_BYTES:
-            raise DeviceError(f"cannot send {_short(nbytes)} bytes; at most {CHUNK_BYTES} at once")
-        return self._device.read_at(self._buffer(buffer), offset, nbytes).tobytes()
+            raise DeviceError(f"cannot send {nbytes!r:.80} bytes; at most {CHUNK_BYTES} at once")
+        return self._device.read(self._buffer(buffer), nbytes, offset).tobytes()
 
     def launch(self, address: int, count: int, timeout: float, pinned: int, since: int) -> _Answer:
         limit = self._server.limits.launch_seconds
@@ -411,15 +409,15 @@ class _Session:
         served = accelerator.config.fingerprint, accelerator.register_map.value
         if (fingerprint, register_map) != served:
             raise ConfigError(
-                f"the bitstream has configuration {_short(fingerprint)} and registers "
-                f"{_short(register_map)}; this server was started for {served[0]} "
+                f"the bitstream has configuration {fingerprint!r:.80} and registers "
+                f"{register_map!r:.80}; this server was started for {served[0]} "
                 f"({accelerator.config.bitstream_id}) and {served[1]}"
             )
         self._server.program(content)
 
     def _buffer(self, address: int) -> DeviceBuffer:
         if address not in self._buffers:
-            raise DeviceError(f"this session has no buffer {_short(address)}")
+            raise DeviceError(f"this session has no buffer {address!r:.80}")
         return self._buffers[address]
 
 
@@ -434,13 +432,8 @@ _OPERATIONS = {
 def _check_fields(operation: str, fields: dict[str, Any], types: dict[str, type]) -> None:
     if {name: type(value) for name, value in fields.items()} != types:
         wanted = ", ".join(f"{name}: {kind.__name__}" for name, kind in types.items())
-        raise DeviceError(f"{operation} takes the fields {wanted}; see {_short(fields)}")
+        raise DeviceError(f"{operation} takes the fields {wanted}; see {fields!r:.80}")
 
 
 def _error(error: VTAError) -> dict[str, str]:
     return {"kind": type(error).__name__, "message": str(error)}
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:80] + "..."

@@ -8,6 +8,7 @@ hands over a program as data.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -58,9 +59,8 @@ def read_answer(path: Path) -> Answer:
     """
     with raising(ProgramError, f"cannot read {path}", OSError, ValueError):
         text = read_file(path).decode()
-    if path.suffix == ".json":
-        return tiling_of(text)
-    return Schedule(text) if path.suffix == ".py" else text
+    made: dict[str, Callable[[str], Answer]] = {".json": tiling_of, ".py": Schedule}
+    return made.get(path.suffix, str)(text)
 
 
 def tiling_of(text: str) -> Tiling:
