@@ -72,7 +72,7 @@ class VirtualBoard:
         self.Clocks = SimpleNamespace(fclk0_mhz=0.0)
         hls = register_map is RegisterMap.HLS
         self.dram: Any  # an Fsim, or a Tsim
-        self._logic: _ModelledLogic | _SimulatedLogic
+        self._logic: Any
         if simulator == "fsim":
             self.dram = _fsim(config, hls)
             self._logic = (_HlsLogic if hls else _RtlLogic)(self)
@@ -124,7 +124,7 @@ class VirtualBoard:
         check_part(bit_file, self.config.board.device)
         self.programmed = bit_file
 
-    def register(self, address: int) -> tuple[_ModelledLogic | _SimulatedLogic, int]:
+    def register(self, address: int) -> tuple[Any, int]:
         """Return the logic at a physical address, and the offset within it."""
         offset = address - self.config.board.register_base
         if self.programmed is None or not 0 <= offset < self._logic.length:
@@ -151,7 +151,7 @@ class VirtualMmio:
     def read(self, offset: int = 0) -> int:
         """Return a register."""
         logic, at = self._locate(offset)
-        return logic.read(at)
+        return int(logic.read(at))
 
     def write(self, offset: int, data: int) -> None:
         """Set a register."""
@@ -160,7 +160,7 @@ class VirtualMmio:
         logic, at = self._locate(offset)
         logic.write(at, data)
 
-    def _locate(self, offset: int) -> tuple[_ModelledLogic | _SimulatedLogic, int]:
+    def _locate(self, offset: int) -> tuple[Any, int]:
         if offset % 4 or not 0 <= offset < self._length:
             raise IndexError(f"no register at {offset:#x} of the mapped {self._length:#x} bytes")
         return self._board.register(self._base + offset)

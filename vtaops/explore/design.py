@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
-from operator import itemgetter
 from typing import Any
 
 from vtaops.base.errors import ConfigError
@@ -96,7 +95,8 @@ class Design:
     @cached_property
     def sizes(self) -> tuple[int, ...]:
         """Base-2 logarithms of the scratchpads' bytes: micro-ops, inputs, weights, accumulators."""
-        return itemgetter(*_SIZES)(self.as_dict())
+        values = self.as_dict()
+        return tuple(values[axis] for axis in _SIZES)
 
     def contains(self, other: Design) -> bool:
         """Whether every program for `other` fits this design and takes the same time."""

@@ -34,6 +34,7 @@ from vtaops.explore.evaluation import (
 )
 from vtaops.explore.store import Record, ResultStore
 from vtaops.explore.tilings import EstimatedTiling, TilingQuery
+from vtaops.runtime.device import Closing
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -85,7 +86,7 @@ _TOGETHER = 256
 
 
 @dataclass
-class Engine:
+class Engine(Closing):
     """Estimates tilings and evaluates candidates.
 
     Attributes
@@ -102,10 +103,8 @@ class Engine:
     executor: Executor | None = None
     progress: Progress = lambda kind, done, total: None
 
-    def __enter__(self) -> Engine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Shut the executor down."""
         if self.executor is not None:
             self.executor.shutdown()
 

@@ -21,13 +21,11 @@ def check_objectives(objectives: Sequence[str]) -> None:
     Raises
     ------
     ConfigError
-        If a name is unknown, or none is given; the message lists the known names.
+        If a name is unknown; the message lists the known names.
     """
     for name in objectives:
         if name not in OBJECTIVES:
             raise ConfigError(f"no objective {name!r}; known are {', '.join(OBJECTIVES)}")
-    if not objectives:
-        raise ConfigError(f"give at least one objective of {', '.join(OBJECTIVES)}")
 
 
 def front(points: Iterable[Point], objectives: Sequence[str] = ("cycles", "sram")) -> list[Point]:
