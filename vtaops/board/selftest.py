@@ -253,20 +253,18 @@ _TILES = 8  # that one ALU check works on
 
 def _alu(device: Device, op: AluOp, immediate: bool, rng: np.random.Generator) -> str:
     """Apply one operation to accumulators; compare the low 8 bits that are stored."""
-    config = device.config
-    shape = (_TILES, *config.acc.shape)
-    left = rng.integers(-(1 << 20), 1 << 20, shape).astype(np.int32)
-    small = op is AluOp.SHR  # shifts that all hardware supports
-    right = rng.integers(0 if small else -100, 16 if small else 100, shape).astype(np.int32)
-    value = 5 if small else -37
-    b = ProgramBuilder(config)
+    shape = (_TILES, *device.config.acc.shape)
+    second = (1, 16) if op is AluOp.SHR else (-100, 100)  # shifts that all hardware supports
+    ranges = (-(1 << 20), 1 << 20), second
+    left, right = (rng.integers(*ends, shape).astype(np.int32) for ends in ranges)
+    b = ProgramBuilder(device.config)
     operands = [b.tiles(name, Role.INPUT, _TILES, Memory.ACC) for name in ("left", "right")]
     out = b.tiles("out", Role.OUTPUT, _TILES)
     uop = b.micro_ops((0, _TILES, 0))
     b.load_micro_ops(uop, 1)
     for number, operand in enumerate(operands):
         b.load(Memory.ACC, operand, number * _TILES, 0, _TILES)
-    b.alu(op, 0, _TILES, value if immediate else None, push_next=1)
+    b.alu(op, 0, _TILES, int(right.flat[0]) if immediate else None, push_next=1)
     b.store(out, 0, 0, _TILES, pop_prev=1, push_prev=1)
     b.finish(pop_next=1)
     program = b.build()
