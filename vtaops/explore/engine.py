@@ -26,14 +26,15 @@ from vtaops.base.heap import keep_freed_memory
 from vtaops.base.optional import optional
 from vtaops.base.records import MALFORMED
 from vtaops.explore.evaluation import (
+    EstimatedTiling,
     Evaluation,
     Task,
     TilingCandidate,
+    TilingQuery,
     model_version,
     read_result,
 )
 from vtaops.explore.store import Record, ResultStore
-from vtaops.explore.tilings import EstimatedTiling, TilingQuery
 from vtaops.runtime.device import Closing
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Sweep: evaluate many designs on one network, ranked fairly.
+"""Sweep: evaluate many designs on one network, ranked fairly; and their Pareto front.
 
 A design is judged by the best known tilings: its own and those of every design in the sweep that it
 contains, whose programs fit it and take the same time. So a larger scratchpad is never worse,
@@ -11,16 +11,16 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
+from operator import attrgetter, le
 from typing import Any, TypeVar
 
+from vtaops.base.errors import ConfigError
 from vtaops.explore.area import area
 from vtaops.explore.design import Design
 from vtaops.explore.energy import energy_pj
 from vtaops.explore.engine import Engine
-from vtaops.explore.evaluation import Evaluation, TilingCandidate
+from vtaops.explore.evaluation import EstimatedTiling, Evaluation, TilingCandidate, TilingQuery
 from vtaops.explore.network import Network
-from vtaops.explore.tilings import EstimatedTiling, TilingQuery
 from vtaops.hardware.synthesis import FpgaResources
 from vtaops.ops import Operator
 from vtaops.program import Statistics
@@ -259,3 +259,45 @@ def _point(
         else:
             failures[layer.name] = found[0].reason
     return Point(design, tuple(results), failures)
+
+
+# ------------------------------------------------------------------------------- Pareto front
+
+OBJECTIVES = {
+    **{name: name for name in ("cycles", "ms", "multipliers", "lut", "dsp", "bram")},
+    **{"dram": "dram_nbytes", "energy": "energy_uj", "sram": "sram_nbytes"},
+}
+"""The costs that can be minimized, by name: columns of `Point.as_dict`."""
+
+
+def check_objectives(objectives: Sequence[str]) -> None:
+    """Check the names of objectives.
+
+    Raises
+    ------
+    ConfigError
+        If a name is unknown; the message lists the known names.
+    """
+    for name in objectives:
+        if name not in OBJECTIVES:
+            raise ConfigError(f"no objective {name!r}; known are {', '.join(OBJECTIVES)}")
+
+
+def front(points: Iterable[Point], objectives: Sequence[str] = ("cycles", "sram")) -> list[Point]:
+    """Return the non-dominated complete points, in their order.
+
+    Raises
+    ------
+    ConfigError
+        If an objective is unknown.
+    """
+    check_objectives(objectives)
+    complete = [point for point in points if point.complete]
+    rows = (point.as_dict() for point in complete)
+    costs = [tuple(row.get(OBJECTIVES[name], 0) for name in objectives) for row in rows]
+    every = set(costs)
+    return [
+        point
+        for point, cost in zip(complete, costs, strict=True)
+        if not any(other != cost and all(map(le, other, cost)) for other in every)
+    ]

@@ -14,10 +14,10 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from vtaops.base.errors import ScheduleError
+from vtaops.explore.evaluation import tiling_axes
 from vtaops.explore.judge.answers import Answer
 from vtaops.explore.judge.streams import EDITS, operations_of, program_of
 from vtaops.explore.judge.verdicts import Judge
-from vtaops.explore.tilings import tiling_axes
 from vtaops.ops import Operator
 from vtaops.schedule import Tiling
 from vtaops.schedule.tiling import PaddingRule
