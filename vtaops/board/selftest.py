@@ -234,18 +234,10 @@ def _random_operator(rng: np.random.Generator) -> Operator:
     m, n, k, shift = rng.integers(1, [48, 48, 48, 12]).tolist()
     if rng.integers(2):
         return Gemm(m=m, n=n, k=k, shift=shift, clip=(0, 127))
-    kernel, strides, padding, *size = rng.integers([1, 1, 0, 3, 3], [4, 3, 2, 20, 20]).tolist()
-    return Conv2d(
-        in_channels=k,
-        out_channels=n,
-        height=size[0],
-        width=size[1],
-        kernel=kernel,
-        strides=strides,
-        padding=padding,
-        shift=shift,
-        clip=(0, 127),
-    )
+    names = "kernel", "strides", "padding", "height", "width"
+    drawn = rng.integers([1, 1, 0, 3, 3], [4, 3, 2, 20, 20]).tolist()
+    window = dict(zip(names, drawn, strict=True))
+    return Conv2d(in_channels=k, out_channels=n, shift=shift, clip=(0, 127), **window)
 
 
 _TILES = 8  # that one ALU check works on

@@ -31,6 +31,7 @@ from vtaops.base.errors import (
     DeviceTimeout,
     NoRoom,
     VTAError,
+    raising,
 )
 from vtaops.base.temporary import TemporaryFolder
 from vtaops.board.bitfile import MAX_BYTES, check_part, parse_bit_file
@@ -125,16 +126,13 @@ class BoardServer(Closing):
         self.bitstream: dict[str, str] | None = None
         """Hash, part and date of the bitstream programmed through this server."""
         self._secret = secret
-        self._folder = TemporaryFolder()
         self._lock = threading.Lock()
         self._logins: dict[Connection, None] = {}  # in the order in which they began
         self._open: set[Connection] = set()
         self._thread: threading.Thread | None = None
-        try:
+        with raising(DeviceError, f"cannot listen on {host}:{port}", OSError):
             self._listener = _Listener(self, host, port)
-        except OSError as error:
-            self._folder.close()
-            raise DeviceError(f"cannot listen on {host}:{port}: {error}") from error
+        self._folder = TemporaryFolder()
 
     @property
     def address(self) -> str:
@@ -366,10 +364,10 @@ class _Session:
         return {"number": number}
 
     def stats(self) -> _Answer:
-        return dict(self._device.stats().as_dict())
+        return self._device.stats().as_dict()
 
     def performance(self) -> _Answer:
-        return dict(self._device.performance().as_dict())
+        return self._device.performance().as_dict()
 
     def reset_stats(self) -> None:
         self._device.reset_stats()

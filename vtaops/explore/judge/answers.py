@@ -8,7 +8,6 @@ hands over a program as data.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -59,8 +58,9 @@ def read_answer(path: Path) -> Answer:
     """
     with raising(ProgramError, f"cannot read {path}", OSError, ValueError):
         text = read_file(path).decode()
-    made: dict[str, Callable[[str], Answer]] = {".json": tiling_of, ".py": Schedule}
-    return made.get(path.suffix, str)(text)
+    if path.suffix == ".json":
+        return tiling_of(text)
+    return Schedule(text) if path.suffix == ".py" else text
 
 
 def tiling_of(text: str) -> Tiling:
