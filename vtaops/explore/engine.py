@@ -119,12 +119,15 @@ class Engine(Closing):
 
     def _resolve(self, work: str, tasks: Collection[Task], kind: type[R]) -> list[R]:
         """Return the result of each task, from the store or from a worker."""
+        strange = "a worker answers otherwise; does it have this vtaops?"
         ordered = sorted(tasks, key=lambda task: repr(task.shares))
         wanted = {task.key: task for task in ordered}
         known = {key: read_result(kind, each) for key, each in self.store.get(wanted).items()}
         self.progress(work, len(known), len(wanted))
         for part, records in self._computed([t for key, t in wanted.items() if key not in known]):
-            known |= _answers(part, records, kind)
+            with raising(StoreError, strange, *MALFORMED):
+                pairs = zip(part, records, strict=True)
+                known |= {task.key: read_result(kind, record) for task, record in pairs}
             rows = {t.key: (t.kind, t.data, r) for t, r in zip(part, records, strict=True)}
             self.store.put(model_version(), rows)
             self.progress(work, len(known), len(wanted))
@@ -145,18 +148,6 @@ class Engine(Closing):
         finally:
             for future in futures:
                 future.cancel()
-
-
-def _answers(part: list[Task], records: Any, kind: type[R]) -> dict[str, R]:
-    """Read what a worker answers, by the keys of its tasks, before it is stored.
-
-    Raises
-    ------
-    StoreError
-        If it does not answer these tasks.
-    """
-    with raising(StoreError, "a worker answers otherwise; does it have this vtaops?", *MALFORMED):
-        return {t.key: read_result(kind, r) for t, r in zip(part, records, strict=True)}
 
 
 def _parts(tasks: Sequence[Task]) -> Iterator[list[Task]]:
