@@ -105,8 +105,6 @@ def parse_bit_file(content: bytes) -> BitFile:
     DeviceError
         If they are not one valid file; the message says what is wrong.
     """
-    if len(content) > MAX_BYTES:
-        raise DeviceError(f"the bitstream has {len(content)} bytes; the limit is {MAX_BYTES}")
     if not content.startswith(_START):
         raise DeviceError("this is not a .bit file: it does not start with the header of one")
     stream = io.BytesIO(content[len(_START) :])
