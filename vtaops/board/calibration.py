@@ -146,7 +146,8 @@ def fit(
     @cache
     def forecast(parameters: TimingParameters) -> tuple[Array, float]:
         model = np.array([program.cycles(parameters) for program in programs], np.float64)
-        overhead = _overhead(model, wanted) if has_overhead else 0.0
+        mean = np.average(wanted - model, weights=wanted**-2.0)  # least squares, too
+        overhead = max(0.0, float(mean)) if has_overhead else 0.0
         return model + overhead, overhead
 
     def cost(latency: float, halvings: float) -> float:
@@ -163,12 +164,6 @@ def fit(
     (before, _), (after, overhead) = forecast(start), forecast(parameters)
     rows = zip(launches, cycles, before.tolist(), after.tolist(), strict=True)
     return Calibration(parameters, overhead, tuple(ProbedLaunch(*row) for row in rows))
-
-
-def _overhead(model: Array, wanted: Array) -> float:
-    """Return the additional cycles of every launch: least squares of the relative errors."""
-    weights = wanted**-2.0
-    return max(0.0, float(((wanted - model) * weights).sum() / weights.sum()))
 
 
 def _lowest(cost: Callable[[float], float], low: float, high: float, steps: int) -> float:

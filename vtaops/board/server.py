@@ -326,12 +326,15 @@ class _Session:
         types = _OPERATIONS.get(operation)
         if types is None:
             raise DeviceError(f"unknown operation {operation!r:.80}")
-        fields = {name: value for name, value in header.items() if name not in ("op", "id")}
+        fields = dict(header)
+        del fields["op"], fields["id"]
         if "payload" in types:
             fields = {"payload": payload, **fields}  # a field of that name has the wrong type
         elif payload:
             raise DeviceError(f"{operation} takes no payload; it got {len(payload)} bytes")
-        _check_fields(operation, fields, types)
+        if {name: type(value) for name, value in fields.items()} != types:
+            wanted = ", ".join(f"{name}: {kind.__name__}" for name, kind in types.items())
+            raise DeviceError(f"{operation} takes the fields {wanted}; see {fields!r:.80}")
         answer: _Answer = getattr(self, operation)(**fields)
         return ({}, answer) if isinstance(answer, bytes) else (answer or {}, b"")
 
@@ -425,12 +428,6 @@ _OPERATIONS = {
     if not name.startswith("_")
 }
 """The types of the fields of each operation."""
-
-
-def _check_fields(operation: str, fields: dict[str, Any], types: dict[str, type]) -> None:
-    if {name: type(value) for name, value in fields.items()} != types:
-        wanted = ", ".join(f"{name}: {kind.__name__}" for name, kind in types.items())
-        raise DeviceError(f"{operation} takes the fields {wanted}; see {fields!r:.80}")
 
 
 def _error(error: VTAError) -> dict[str, str]:

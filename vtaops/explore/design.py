@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
+from operator import ge
 from typing import Any
 
 from vtaops.base.errors import ConfigError
@@ -100,8 +101,7 @@ class Design:
 
     def contains(self, other: Design) -> bool:
         """Whether every program for `other` fits this design and takes the same time."""
-        sizes = zip(self.sizes, other.sizes, strict=True)
-        return self.kind == other.kind and all(mine >= its for mine, its in sizes)
+        return self.kind == other.kind and all(map(ge, self.sizes, other.sizes))
 
     @property
     def name(self) -> str:

@@ -8,7 +8,6 @@ whatever the estimate that chooses tilings.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter, le
@@ -225,30 +224,17 @@ def sweep(
     }
     timings = dict(zip(candidates, engine.evaluations(candidates.values()), strict=True))
     own = {place: (estimate, timings.get(place)) for place, estimate in estimated.items()}
-    return [
-        _point(design, layers[design], inherited, own)
-        for design, inherited in _containing(chosen).items()
-    ]
-
-
-def _containing(designs: Sequence[Design]) -> dict[Design, list[Design]]:
-    """Map each design to itself and the designs that it contains."""
-    kinds: dict[tuple[object, ...], list[Design]] = defaultdict(list)
-    for design in designs:
-        kinds[design.kind].append(design)
-    return {
-        design: [design, *(d for d in kinds[design.kind] if d != design and design.contains(d))]
-        for design in designs
-    }
+    return [_point(design, layers[design], chosen, own) for design in chosen]
 
 
 def _point(
     design: Design,
     layers: Sequence[Workload],
-    inherited: Sequence[Design],
+    designs: Sequence[Design],
     own: dict[tuple[Design, Operator], tuple[EstimatedTiling, Evaluation | None]],
 ) -> Point:
     """Combine the best known results of a design and of the designs that it contains."""
+    inherited = [design, *(d for d in designs if design.contains(d) and d != design)]
     results, failures = [], {}
     for layer in layers:
         found = [
