@@ -30,7 +30,7 @@ from vtaops.base.errors import (
 from vtaops.base.shapes import Array, Bytes
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.hardware.registers import ControlRegisters, RegisterMap, control_registers
-from vtaops.machine.capabilities import FULL, HLS_2020, Capabilities
+from vtaops.machine.capabilities import FULL, HLS_2020
 from vtaops.machine.config import (
     DRAM_BYTES,
     INSTRUCTION_BYTES,
@@ -96,8 +96,6 @@ class Accelerator:
         their own), ``allocate(shape, dtype, cacheable=)`` (an array in contiguous memory, with
         ``physical_address``, ``flush``, ``invalidate`` and ``freebuffer``), ``MMIO(base_addr,
         length)`` (a page of registers) and ``Bitstream(name).download()``.
-    capabilities : Capabilities, optional
-        Capabilities of the hardware; those of the register map by default.
     clock_mhz : float
         Clock from the processing system to the logic, in MHz. Upstream's designs expect 100 and
         derive their own clock from it; ours run at this clock (``vtaops hardware write
@@ -115,7 +113,6 @@ class Accelerator:
         config: HardwareConfig,
         register_map: RegisterMap = RegisterMap.HLS,
         interface: Any = None,
-        capabilities: Capabilities | None = None,
         *,
         clock_mhz: float = DEFAULT_CLOCK_MHZ,
     ) -> None:
@@ -129,8 +126,7 @@ class Accelerator:
         self.clock_mhz = clock_mhz
         self.register_map = register_map
         self.interface = interface if interface is not None else pynq_package()
-        hls = register_map is RegisterMap.HLS
-        self.capabilities = capabilities or (HLS_2020 if hls else FULL)
+        self.capabilities = HLS_2020 if register_map is RegisterMap.HLS else FULL
         self.generation = 0
         """Incremented whenever the logic is programmed; buffers of older generations are lost."""
         self._lock = threading.RLock()

@@ -103,10 +103,10 @@ class Throughput:
 def planned_checks(
     device: Device,
     *,
-    operators: int = 20,
-    programs: int = 50,
-    seed: int = 0,
-    layers: bool = True,
+    operators: int,
+    programs: int,
+    seed: int,
+    layers: bool,
 ) -> list[PlannedCheck]:
     """Return the checks of a device in the order in which to `make` them.
 
