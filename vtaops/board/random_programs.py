@@ -143,7 +143,7 @@ class _Writer:
             Memory.TABLE: range(TABLES),
             **dict.fromkeys((Memory.ACC, Memory.ACC_8BIT, Memory.OUT), self.acc),
         }
-        self.sources = {
+        self.sources: dict[Memory, int] = {
             memory: b.tiles(memory.name.lower(), Role.INPUT, _SOURCE_TILES, memory)
             for memory in config.memories
             if memory not in (Memory.UOP, Memory.OUT)
@@ -303,9 +303,7 @@ class _Writer:
         longest = 15 if self._chance(0.2) else 3
         return {name: self._integer(0, longest) for name in _PADS}
 
-    def _block(
-        self, kind: type[Any], memory: Memory, most: int, far: range, **fields: int
-    ) -> MemoryInstruction:
+    def _block(self, kind: type[Any], memory: Memory, most: int, far: range, **fields: int) -> Any:
         """Draw a LOAD or STORE from or to some elements of a range."""
         y_size, x_size = self._integer(1, min(4, most)), self._integer(1, most)
         x_stride = self._integer(x_size if kind is Store else 0, 10)  # no two to one place
