@@ -19,8 +19,7 @@ from vtaops.compiler.driver import compile
 from vtaops.explore.design import Design
 from vtaops.explore.energy import energy_pj
 from vtaops.explore.engine import Engine
-from vtaops.explore.evaluation import TilingCandidate
-from vtaops.explore.tilings import tiling_axes
+from vtaops.explore.evaluation import TilingCandidate, tiling_axes
 from vtaops.ops import Operator
 from vtaops.schedule import Tiling, blocked_shape, check_tiling, default_tiling
 from vtaops.schedule.candidates import TilingList

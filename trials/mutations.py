@@ -452,7 +452,7 @@ def extension_programs(extension: str, count: int, seed: int) -> dict[str, Progr
     programs = {"compiled": make.get(extension, lambda: vtaops.compile(conv, config))()}
     for number in range(count):
         rng = np.random.default_rng([seed, number])
-        programs[f"random {number}"] = random_program(config, rng, segments=2, rounds=3)
+        programs[f"random {number}"] = random_program(config, rng, rounds=3)
     return programs
 
 

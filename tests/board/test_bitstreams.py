@@ -21,6 +21,7 @@ from vtaops.cli import app
 from vtaops.errors import ConfigError, DeviceError
 from vtaops.hardware.registers import RegisterMap
 from vtaops.machine.config import TARGETS
+from vtaops.schedule.workloads import find
 
 UPSTREAM = "0b24cdf9001d349512ab5fb34a0639056c87c8438dc3bce45be892ae43faf568"
 
@@ -254,7 +255,8 @@ def test_flash_refuses_another_part_before_it_sends_anything(run, tmp_path):
 
 
 def test_the_acceptance_test_passes_and_notices_a_wrong_board(run, monkeypatch):
-    monkeypatch.setattr("vtaops.board.selftest._fits", lambda name: name == "resnet18.C10")
+    layers = {"resnet18.C10": find("resnet18.C10")}
+    monkeypatch.setattr("vtaops.board.selftest.WORKLOADS", layers)
     with serving(design=RegisterMap.RTL) as server:
         command = ("board", "test", server.address, "--json")
         command += ("--operators", 4, "--programs", 3, "--seed", 5)
@@ -264,21 +266,21 @@ def test_the_acceptance_test_passes_and_notices_a_wrong_board(run, monkeypatch):
         assert all(check["passed"] for check in report["checks"])
         assert report["checks"][-1]["name"] == "random program 2 of seed 5"
 
-        def wrong(self, buffer, offset, nbytes):
-            image = original(self, buffer, offset, nbytes)
+        def wrong(self, buffer, nbytes, offset=0):
+            image = original(self, buffer, nbytes, offset)
             image[:1] ^= 1
             return image
 
         from vtaops.board.pynq import PynqDevice
 
-        original = PynqDevice.read_at
-        monkeypatch.setattr(PynqDevice, "read_at", wrong)
+        original = PynqDevice.read
+        monkeypatch.setattr(PynqDevice, "read", wrong)
         checks = json.loads(run(*command, code=1))["checks"]
         assert not [check for check in checks if check["passed"]]
 
 
 def test_what_upstreams_bitstream_lacks_is_skipped(run, monkeypatch):
-    monkeypatch.setattr("vtaops.board.selftest._fits", lambda name: False)
+    monkeypatch.setattr("vtaops.board.selftest.WORKLOADS", {})
     with serving() as server:
         command = ("board", "test", server.address, "--operators", 0)
         output = run(*command, "--programs", 6)
@@ -302,7 +304,7 @@ def test_a_board_that_dies_ends_the_test(run, monkeypatch):
 
 
 def test_the_report_ends_with_the_speed_of_layers(run, monkeypatch):
-    monkeypatch.setattr("vtaops.board.selftest._fits", lambda name: False)
+    monkeypatch.setattr("vtaops.board.selftest.WORKLOADS", {})
     monkeypatch.setattr("vtaops.board.selftest.PUBLISHED_MS", {"resnet18.C10": 1.081})
     with serving() as server:
         command = ("board", "test", server.address, "--operators", 0, "--programs", 0)
@@ -315,7 +317,7 @@ def test_the_report_ends_with_the_speed_of_layers(run, monkeypatch):
 @needs_tools
 def test_cycles_are_shown_where_the_logic_counts_them(run, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")  # where the model of the RTL may have been built
-    monkeypatch.setattr("vtaops.board.selftest._fits", lambda name: False)
+    monkeypatch.setattr("vtaops.board.selftest.WORKLOADS", {})
     monkeypatch.setattr("vtaops.board.selftest.PUBLISHED_MS", {"resnet18.C10": 1.081})
     with serving(design=RegisterMap.RTL, simulator="tsim") as server:
         command = ("board", "test", server.address, "--operators", 0, "--programs", 0)
@@ -330,7 +332,7 @@ def test_cycles_are_shown_where_the_logic_counts_them(run, monkeypatch):
 
 
 def test_speed_says_that_it_is_simulated(run, monkeypatch):
-    monkeypatch.setattr("vtaops.board.selftest._fits", lambda name: False)
+    monkeypatch.setattr("vtaops.board.selftest.WORKLOADS", {})
     monkeypatch.setattr("vtaops.board.selftest.PUBLISHED_MS", {"resnet18.C10": 1.081})
     with serving() as server:
         command = ("board", "test", server.address, "--operators", 0, "--programs", 0)

@@ -36,8 +36,8 @@ from vtaops.explore import (
     sweep,
 )
 from vtaops.explore.energy import SRAM_64_BITS_PJ, sram_pj_per_byte
+from vtaops.explore.evaluation import TilingQuery
 from vtaops.explore.judge import KernelTask
-from vtaops.explore.tilings import TilingQuery
 from vtaops.machine.config import Extension
 from vtaops.schedule import default_tiling
 from vtaops.schedule.workloads import Workload

@@ -54,7 +54,7 @@ def test_buffers_are_zeroed_and_hold_their_bytes(hardware):
     expected = np.zeros(5000, np.uint8)
     expected[100:128] = np.arange(7, dtype=np.int32).view(np.uint8)
     assert np.array_equal(device.read(buffer, 5000), expected)
-    assert np.array_equal(device.read_at(buffer, 99, 40), expected[99:139])
+    assert np.array_equal(device.read(buffer, 40, 99), expected[99:139])
 
 
 def test_a_partial_write_after_a_run_keeps_what_the_run_wrote(hardware):

@@ -21,10 +21,12 @@ Imports no TVM: a board installs this file.
 
 from __future__ import annotations
 
+import io
 import re
 import struct
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from vtaops.base.errors import DeviceError
 from vtaops.base.files import read_file
@@ -103,27 +105,28 @@ def parse_bit_file(content: bytes) -> BitFile:
     DeviceError
         If they are not one valid file; the message says what is wrong.
     """
-    if len(content) > MAX_BYTES:
-        raise DeviceError(f"the bitstream has {len(content)} bytes; the limit is {MAX_BYTES}")
     if not content.startswith(_START):
         raise DeviceError("this is not a .bit file: it does not start with the header of one")
-    offset, texts = len(_START), []
-    for tag in _TEXT_FIELDS:
-        text, offset = _text(content, offset, tag)
-        texts.append(text)
-    if content[offset : offset + 1] != b"e" or len(content) < offset + 5:
-        raise DeviceError("the .bit file is truncated or corrupted: it has no data field")
-    (length,) = struct.unpack_from(">I", content, offset + 1)
-    data = content[offset + 5 :]
-    if length != len(data):
-        raise DeviceError(
-            f"the .bit file is truncated or corrupted: it states {length} bytes of data and has "
-            f"{len(data)}"
-        )
-    if length % 4 or _SYNC_WORD not in data[:_SYNC_WITHIN]:
+    stream = io.BytesIO(content[len(_START) :])
+    texts = [_field(stream, tag, ">H") for tag in _TEXT_FIELDS]
+    data = _field(stream, b"e", ">I")
+    if stream.read() or not all(text.endswith(b"\0") and text.isascii() for text in texts):
+        raise DeviceError("the .bit file is corrupted: a text has no end, or the data have none")
+    if len(data) % 4 or _SYNC_WORD not in data[:_SYNC_WITHIN]:
         raise DeviceError("the data of the .bit file are not configuration data: no sync word")
-    design, part, date, time = texts
+    design, part, date, time = (text[:-1].decode() for text in texts)
     return BitFile(design, part, date, time, data)
+
+
+def _field(stream: IO[bytes], tag: bytes, form: str) -> bytes:
+    """Return the content of the next field, which has a tag and a length."""
+    head = stream.read(1 + struct.calcsize(form))
+    if head[:1] == tag and len(head) > struct.calcsize(form):
+        (length,) = struct.unpack(form, head[1:])
+        content = stream.read(length)
+        if len(content) == length:
+            return content
+    raise DeviceError(f"the .bit file is truncated or corrupted: bad field {tag.decode()!r}")
 
 
 def read_bit_file(path: Path) -> BitFile:
@@ -136,10 +139,8 @@ def read_bit_file(path: Path) -> BitFile:
     """
     try:
         return parse_bit_file(read_file(path, MAX_BYTES))
-    except OSError as error:
+    except (OSError, DeviceError) as error:
         raise DeviceError(f"cannot read {path}: {error}") from error
-    except DeviceError as error:
-        raise DeviceError(f"{path}: {error}") from error
 
 
 def check_part(bit_file: BitFile, part: str) -> None:
@@ -155,13 +156,3 @@ def check_part(bit_file: BitFile, part: str) -> None:
             f"the bitstream is for part {bit_file.part} (die {bit_file.die}); the board has "
             f"{part} (die {die(part)})"
         )
-
-
-def _text(content: bytes, offset: int, tag: bytes) -> tuple[str, int]:
-    end = offset + 3
-    if content[offset : offset + 1] == tag and len(content) >= end:
-        (length,) = struct.unpack_from(">H", content, offset + 1)
-        field = content[end : end + length]
-        if len(field) == length and field.endswith(b"\0") and field.isascii():
-            return field[:-1].decode("ascii"), end + length
-    raise DeviceError(f"the .bit file is truncated or corrupted: bad field {tag.decode()!r}")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from statistics import fmean
 
 import numpy as np
 
 from vtaops.base.progress import tracked
+from vtaops.base.shapes import Array
 from vtaops.board.measure import measure
 from vtaops.compiler.driver import compile
 from vtaops.ops import Conv2d, Elementwise, Gemm, MaxPool2d, Operator
@@ -83,8 +84,6 @@ def calibrate(
     device: Device,
     *,
     clock_mhz: float = 100.0,
-    repeats: int = 5,
-    timeout: float = 60.0,
     start: TimingParameters | None = None,
 ) -> Calibration:
     """Measure `PROBES` on a device, and fit latency and bandwidth of the model's DRAM to them.
@@ -95,10 +94,6 @@ def calibrate(
         The device; if its logic does not count cycles, the host times the launches.
     clock_mhz : float
         Clock of the logic, to convert times to cycles.
-    repeats : int
-        Launches of each probe that the host times.
-    timeout : float
-        Seconds that a launch may take.
     start : TimingParameters, optional
         Parameters that are not fitted; with an `Sdram`, only latency is fitted.
 
@@ -110,17 +105,12 @@ def calibrate(
     measured = {}
     for op in tracked("probes", PROBES, lambda op: op.summary):
         program = compile(op, device.config, capabilities=capabilities_of(device))
-        measured[op.summary] = program, measure(program, device, repeats=repeats, timeout=timeout)
-    counted = all(found.performance for _, found in measured.values())
+        measured[op.summary] = program, measure(program, device)
     samples = {
-        name: (
-            program,
-            found.performance.cycles
-            if counted and found.performance
-            else 1e6 * clock_mhz * found.seconds,
-        )
-        for name, (program, found) in measured.items()
+        name: (program, m.performance.cycles if m.performance else 1e6 * clock_mhz * m.seconds)
+        for name, (program, m) in measured.items()
     }
+    counted = all(m.performance for _, m in measured.values())
     return fit(samples, start or TimingParameters(), has_overhead=not counted)
 
 
@@ -154,33 +144,26 @@ def fit(
         return replace(start, dram_latency=max(least, round(2**log_latency)), bandwidth=limit)
 
     @cache
-    def forecast(parameters: TimingParameters) -> tuple[float, tuple[float, ...], float]:
+    def forecast(parameters: TimingParameters) -> tuple[Array, float]:
         model = np.array([program.cycles(parameters) for program in programs], np.float64)
-        overhead = _overhead(model, wanted) if has_overhead else 0.0
-        errors = (model + overhead) / wanted - 1
-        return float(np.square(errors).sum()), tuple(model + overhead), overhead
+        mean = np.average(wanted - model, weights=wanted**-2.0)  # least squares, too
+        overhead = max(0.0, float(mean)) if has_overhead else 0.0
+        return model + overhead, overhead
+
+    def cost(latency: float, halvings: float) -> float:
+        return float(np.square(forecast(point(latency, halvings))[0] / wanted - 1).sum())
 
     def halvings(latency: float) -> float:
         """Return the best bandwidth beside a latency; without a limit if that is as good."""
         if start.sdram:
             return 0.0
-        best = _lowest(lambda at: forecast(point(latency, at))[0], 0.0, 7.0, 10)
-        return min(0.0, best, key=lambda at: forecast(point(latency, at))[0])
+        return min(0.0, _lowest(partial(cost, latency), 0.0, 7.0, 10), key=partial(cost, latency))
 
-    def cost(latency: float) -> float:
-        return forecast(point(latency, halvings(latency)))[0]
-
-    latency = _lowest(cost, 1.0, 10.0, 12)
+    latency = _lowest(lambda at: cost(at, halvings(at)), 1.0, 10.0, 12)
     parameters = point(latency, halvings(latency))
-    before, (_, after, overhead) = forecast(start)[1], forecast(parameters)
-    rows = zip(launches, cycles, before, after, strict=True)
+    (before, _), (after, overhead) = forecast(start), forecast(parameters)
+    rows = zip(launches, cycles, before.tolist(), after.tolist(), strict=True)
     return Calibration(parameters, overhead, tuple(ProbedLaunch(*row) for row in rows))
-
-
-def _overhead(model: np.ndarray, wanted: np.ndarray) -> float:
-    """Return the additional cycles of every launch: least squares of the relative errors."""
-    weights = wanted**-2.0
-    return max(0.0, float(((wanted - model) * weights).sum() / weights.sum()))
 
 
 def _lowest(cost: Callable[[float], float], low: float, high: float, steps: int) -> float:

@@ -117,7 +117,14 @@ class Catalogue:
             raise DeviceError(f"{name} is not in the cache; get it: vtaops fetch {name}")
         if not trusted(path):
             raise DeviceError(_others(path))
-        _check_file(entry, path)
+        bit_file = read_bit_file(path)
+        digest = hashlib.sha256(bit_file.to_bytes()).hexdigest()
+        if digest != entry.sha256:
+            raise DeviceError(
+                f"{path} has SHA-256 {digest}; that of {entry.id} is {entry.sha256}: it is another "
+                f"file, or corrupted; get it: vtaops fetch {entry.id}"
+            )
+        check_part(bit_file, TARGETS[entry.board].device)
         return path
 
     def fetch(self, name: str) -> Path:
@@ -139,10 +146,8 @@ class Catalogue:
         path = self.path(entry)
         if not make_private(self.cache):
             raise DeviceError(_others(self.cache))
-        if trusted(path):
-            with suppress(DeviceError):  # damaged: download it again
-                _check_file(entry, path)
-                return path
+        with suppress(DeviceError):  # absent or damaged: download it
+            return self.verify(name)
         most = entry.nbytes or MAX_BYTES
         download(entry.url, path, sha256=entry.sha256, max_bytes=most)
         return path
@@ -163,18 +168,6 @@ def _others(path: Path) -> str:
         f"{path} is not used, because other users can write it or a folder above it: remove it, "
         "and chmod go-w the folder, or let XDG_CACHE_HOME name a folder of yours"
     )
-
-
-def _check_file(entry: Entry, path: Path) -> None:
-    """Compare a file's checksum and part with its catalogue entry."""
-    bit_file = read_bit_file(path)
-    digest = hashlib.sha256(bit_file.to_bytes()).hexdigest()
-    if digest != entry.sha256:
-        raise DeviceError(
-            f"{path} has SHA-256 {digest}; that of {entry.id} is {entry.sha256}: it is another "
-            f"file, or corrupted; get it: vtaops fetch {entry.id}"
-        )
-    check_part(bit_file, TARGETS[entry.board].device)
 
 
 def _manifest() -> list[dict[str, Any]]:

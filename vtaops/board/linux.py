@@ -15,19 +15,14 @@ import re
 import threading
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from vtaops.base.errors import DeviceError, raising
+from vtaops.base.shapes import Array
 from vtaops.machine.config import PAGE_BYTES
 from vtaops.runtime.pages import Block, PageAllocator
-
-if TYPE_CHECKING:
-    _Array = np.ndarray[Any, Any]
-else:
-    _Array = np.ndarray  # NumPy 1.21, which board images have, does not allow a subscript here
-
 
 _RAM = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) : System RAM$", re.MULTILINE)
 
@@ -109,7 +104,7 @@ class LinuxRegisters:
         self._words[offset // 4] = data
 
 
-class BoardMemory(_Array):
+class BoardMemory(np.ndarray):
     """An array in a board's contiguous memory, here without a cache."""
 
     physical_address = 0
@@ -117,7 +112,7 @@ class BoardMemory(_Array):
     block: Any = None
 
     @classmethod
-    def of(cls, image: _Array, shape: Any, board: Any, block: Any, address: int) -> Any:
+    def of(cls, image: Array, shape: Any, board: Any, block: Any, address: int) -> Any:
         """Return a view of a block that a board gave at a physical address."""
         array = image.reshape(shape).view(cls)
         array.board, array.block, array.physical_address = board, block, address

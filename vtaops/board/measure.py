@@ -13,7 +13,6 @@ from vtaops.program import Program
 from vtaops.runtime import Device, LoadedProgram
 from vtaops.runtime.arguments import as_tuple
 from vtaops.runtime.device import performance_of
-from vtaops.runtime.fsim import Fsim
 
 
 @dataclass(frozen=True)
@@ -32,30 +31,30 @@ class Measurement:
     performance: TsimPerformance | None
 
 
-def measure(
-    program: Program, device: Device, *, repeats: int = 5, timeout: float = 60.0, seed: int = 0
-) -> Measurement:
+_REPEATS = 5
+
+
+def measure(program: Program, device: Device) -> Measurement:
     """Measure a program on random inputs; timed launches transfer no arrays.
 
-    Where the logic counts cycles, one launch is timed, else `repeats`.
+    Where the logic counts cycles, one launch is timed, else `_REPEATS`.
 
     Raises
     ------
     DeviceError
         If an output differs from the simulator's, or the device fails.
     """
-    arrays = random_inputs(program, np.random.default_rng(seed))
-    with Fsim(program.config) as simulator:
-        expected = as_tuple(program.run(simulator, *arrays))
+    arrays = random_inputs(program, np.random.default_rng(0))
+    expected = as_tuple(program.run("fsim", *arrays))
     with LoadedProgram(program, device) as loaded:
         device.reset_stats()
-        outputs = as_tuple(loaded.run(*arrays, timeout=timeout))
+        outputs = as_tuple(loaded.run(*arrays))
         performance = performance_of(device)
         for buffer, output, right in zip(program.outputs, outputs, expected, strict=True):
             if wrong := int(np.count_nonzero(output != right)):
                 raise DeviceError(
                     f"{wrong} of {right.size} values of {buffer.name} differ from the simulator's"
                 )
-        repeats = 1 if performance else repeats
-        seconds = launch_seconds(lambda: loaded.launch(timeout=timeout), repeats)
+        repeats = 1 if performance else _REPEATS
+        seconds = launch_seconds(loaded.launch, repeats)
     return Measurement(seconds, performance)

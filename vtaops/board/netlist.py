@@ -6,16 +6,16 @@ Netlists are those that Yosys's ``write_json`` produces for a Lattice ECP5.
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import re
 from collections import defaultdict
 from typing import Any
 
 
-def _natural(load: tuple[str, str, int]) -> list[tuple[int, int, str]]:
+def _natural(load: tuple[str, str, int]) -> list[int | str]:
     """Order names by the numbers in them, so that the loads of a lane are adjacent."""
-    pieces = re.split(r"(\d+)", load[0])
-    return [(0, int(p), "") if p.isdigit() else (1, 0, p) for p in pieces]
+    return [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", load[0])]
 
 
 class Replication:
@@ -37,16 +37,16 @@ class Replication:
     def __init__(self, module: dict[str, Any], limit: int) -> None:
         self.cells: dict[str, dict[str, Any]] = module["cells"]
         self.nets: dict[str, dict[str, Any]] = module["netnames"]
-        self.driver: dict[int, tuple[str, str, int]] = {}
+        self.driver: dict[int, tuple[str, str]] = {}
         self.loads: defaultdict[int, list[tuple[str, str, int]]] = defaultdict(list)
         self.limit, self.copies = limit, 0
         for name in self.cells:
             self._enter(name)
-        self.next_bit = max(self.driver) + 1
+        self.bits = itertools.count(max(self.driver) + 1)
         clocks = {bit for c in self.cells.values() for bit in c["connections"].get("CLK", ())}
         while crowded := [
             bit
-            for bit, (name, _, _) in self.driver.items()
+            for bit, (name, _) in self.driver.items()
             if len(self.loads[bit]) > limit
             and bit not in clocks
             and self.cells[name]["type"] in self.COPIED
@@ -61,17 +61,16 @@ class Replication:
                 if isinstance(bit, str):  # a constant
                     continue
                 if cell["port_directions"][port] == "output":
-                    self.driver[bit] = name, port, index
+                    self.driver[bit] = name, port
                 else:
                     self.loads[bit].append((name, port, index))
 
     def _copy(self, bit: int) -> int:
         """Copy the cell that drives a net; return the net of the copy."""
-        name, port, index = self.driver[bit]
-        cell = copy.deepcopy(self.cells[name])
+        name, port = self.driver[bit]
+        cell, new = copy.deepcopy(self.cells[name]), next(self.bits)
         self.copies += 1
-        new, self.next_bit = self.next_bit, self.next_bit + 1
-        cell["connections"][port][index] = new
+        cell["connections"][port] = [new]  # these cells have one output
         if cell["type"] == "PFUMX":  # shares a slice with its two look-up tables
             for table in ("ALUT", "BLUT"):
                 cell["connections"][table] = [self._copy(cell["connections"][table][0])]

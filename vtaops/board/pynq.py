@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -29,8 +29,8 @@ from vtaops.base.errors import (
 )
 from vtaops.base.shapes import Array, Bytes
 from vtaops.hardware.performance import TsimPerformance
-from vtaops.hardware.registers import ControlRegisters, Mmio, RegisterMap, control_registers
-from vtaops.machine.capabilities import FULL, HLS_2020, Capabilities
+from vtaops.hardware.registers import ControlRegisters, RegisterMap, control_registers
+from vtaops.machine.capabilities import FULL, HLS_2020
 from vtaops.machine.config import (
     DRAM_BYTES,
     INSTRUCTION_BYTES,
@@ -55,24 +55,7 @@ _POLL_SECONDS = 100e-6
 _CLEAR_SECONDS = 1.0  # for one instruction that does nothing
 
 
-class PynqInterface(Protocol):
-    """The part of the ``pynq`` package that vtaops uses."""
-
-    Clocks: Any
-    """``Clocks.fclk0_mhz``: frequency of the first clock of the programmable logic; ``fclk1_mhz``:
-    of the second one, for ports with a clock of their own."""
-
-    def allocate(self, shape: Any, dtype: Any, *, cacheable: int) -> Any:
-        """Return a NumPy array in contiguous memory, with methods flush, invalidate, freebuffer."""
-
-    def MMIO(self, base_addr: int, length: int) -> Mmio:  # noqa: N802 (PYNQ's name)
-        """Map a page of registers."""
-
-    def Bitstream(self, bitfile_name: str) -> Any:  # noqa: N802 (PYNQ's name)
-        """Return an object whose ``download()`` programs the logic."""
-
-
-def pynq_package() -> PynqInterface:
+def pynq_package() -> Any:
     """Import the ``pynq`` package.
 
     Raises
@@ -81,7 +64,7 @@ def pynq_package() -> PynqInterface:
         If it is not installed, so this is not a board.
     """
     try:
-        package: PynqInterface = importlib.import_module("pynq")
+        package = importlib.import_module("pynq")
         if not hasattr(package, "allocate"):
             raise ImportError("found a folder of that name, or an unrelated package")
     except ImportError as error:
@@ -107,10 +90,12 @@ class Accelerator:
         Configuration of the bitstream; its target must be the board.
     register_map : RegisterMap
         Register map of the bitstream.
-    interface : PynqInterface, optional
-        The ``pynq`` package by default.
-    capabilities : Capabilities, optional
-        Capabilities of the hardware; those of the register map by default.
+    interface : optional
+        The ``pynq`` package by default; or anything with what vtaops uses of it:
+        ``Clocks.fclk0_mhz`` and ``fclk1_mhz`` (the clocks of the logic, and of ports with one of
+        their own), ``allocate(shape, dtype, cacheable=)`` (an array in contiguous memory, with
+        ``physical_address``, ``flush``, ``invalidate`` and ``freebuffer``), ``MMIO(base_addr,
+        length)`` (a page of registers) and ``Bitstream(name).download()``.
     clock_mhz : float
         Clock from the processing system to the logic, in MHz. Upstream's designs expect 100 and
         derive their own clock from it; ours run at this clock (``vtaops hardware write
@@ -127,8 +112,7 @@ class Accelerator:
         self,
         config: HardwareConfig,
         register_map: RegisterMap = RegisterMap.HLS,
-        interface: PynqInterface | None = None,
-        capabilities: Capabilities | None = None,
+        interface: Any = None,
         *,
         clock_mhz: float = DEFAULT_CLOCK_MHZ,
     ) -> None:
@@ -142,8 +126,7 @@ class Accelerator:
         self.clock_mhz = clock_mhz
         self.register_map = register_map
         self.interface = interface if interface is not None else pynq_package()
-        hls = register_map is RegisterMap.HLS
-        self.capabilities = capabilities or (HLS_2020 if hls else FULL)
+        self.capabilities = HLS_2020 if register_map is RegisterMap.HLS else FULL
         self.generation = 0
         """Incremented whenever the logic is programmed; buffers of older generations are lost."""
         self._lock = threading.RLock()
@@ -392,10 +375,7 @@ class PynqDevice(BoardDevice):
             own.image[offset : offset + image.size] = image
             own.dirty, own.stale = True, False
 
-    def read(self, buffer: DeviceBuffer, nbytes: int) -> Bytes:
-        return self.read_at(buffer, 0, nbytes)
-
-    def read_at(self, buffer: DeviceBuffer, offset: int, nbytes: int) -> Bytes:
+    def read(self, buffer: DeviceBuffer, nbytes: int, offset: int = 0) -> Bytes:
         """Return `nbytes` from a byte offset of a buffer.
 
         Raises

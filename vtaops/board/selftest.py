@@ -104,10 +104,10 @@ class Throughput:
 def planned_checks(
     device: Device,
     *,
-    operators: int = 20,
-    programs: int = 50,
-    seed: int = 0,
-    layers: bool = True,
+    operators: int,
+    programs: int,
+    seed: int,
+    layers: bool,
 ) -> list[PlannedCheck]:
     """Return the checks of a device in the order in which to `make` them.
 
@@ -148,9 +148,9 @@ def _named_operators(
     """Yield the operators to check: two products, layers, and random shapes."""
     for gemm in (Gemm(m=16, n=64, k=64, shift=4), Gemm(m=3, n=17, k=40)):
         yield gemm.summary, gemm
-    for workload in WORKLOADS.values():
-        if layers and _fits(workload.name):
-            yield workload.name, workload.op
+    for name, workload in WORKLOADS.items():
+        if layers and (name in PUBLISHED_MS or name.startswith("tutorial.")):
+            yield name, workload.op
     for number in range(count):
         op = _random_operator(rng)
         yield f"random operator {number}: {op.summary}", op
@@ -190,10 +190,6 @@ def measure_layers(device: Device) -> Iterator[Throughput]:
 
 
 # ------------------------------------------------------------------------------ details
-
-
-def _fits(name: str) -> bool:
-    return name in PUBLISHED_MS or name.startswith("tutorial.")
 
 
 def _memory(device: Device, nbytes: int, rng: np.random.Generator) -> str:
@@ -239,18 +235,10 @@ def _random_operator(rng: np.random.Generator) -> Operator:
     m, n, k, shift = rng.integers(1, [48, 48, 48, 12]).tolist()
     if rng.integers(2):
         return Gemm(m=m, n=n, k=k, shift=shift, clip=(0, 127))
-    kernel, strides, padding, *size = rng.integers([1, 1, 0, 3, 3], [4, 3, 2, 20, 20]).tolist()
-    return Conv2d(
-        in_channels=k,
-        out_channels=n,
-        height=size[0],
-        width=size[1],
-        kernel=kernel,
-        strides=strides,
-        padding=padding,
-        shift=shift,
-        clip=(0, 127),
-    )
+    names = "kernel", "strides", "padding", "height", "width"
+    drawn = rng.integers([1, 1, 0, 3, 3], [4, 3, 2, 20, 20]).tolist()
+    window = dict(zip(names, drawn, strict=True))
+    return Conv2d(in_channels=k, out_channels=n, shift=shift, clip=(0, 127), **window)
 
 
 _TILES = 8  # that one ALU check works on
@@ -258,20 +246,18 @@ _TILES = 8  # that one ALU check works on
 
 def _alu(device: Device, op: AluOp, immediate: bool, rng: np.random.Generator) -> str:
     """Apply one operation to accumulators; compare the low 8 bits that are stored."""
-    config = device.config
-    shape = (_TILES, *config.acc.shape)
-    left = rng.integers(-(1 << 20), 1 << 20, shape).astype(np.int32)
-    small = op is AluOp.SHR  # shifts that all hardware supports
-    right = rng.integers(0 if small else -100, 16 if small else 100, shape).astype(np.int32)
-    value = 5 if small else -37
-    b = ProgramBuilder(config)
+    shape = (_TILES, *device.config.acc.shape)
+    second = (1, 16) if op is AluOp.SHR else (-100, 100)  # shifts that all hardware supports
+    ranges = (-(1 << 20), 1 << 20), second
+    left, right = (rng.integers(*ends, shape).astype(np.int32) for ends in ranges)
+    b = ProgramBuilder(device.config)
     operands = [b.tiles(name, Role.INPUT, _TILES, Memory.ACC) for name in ("left", "right")]
     out = b.tiles("out", Role.OUTPUT, _TILES)
     uop = b.micro_ops((0, _TILES, 0))
     b.load_micro_ops(uop, 1)
     for number, operand in enumerate(operands):
         b.load(Memory.ACC, operand, number * _TILES, 0, _TILES)
-    b.alu(op, 0, _TILES, value if immediate else None, push_next=1)
+    b.alu(op, 0, _TILES, int(right.flat[0]) if immediate else None, push_next=1)
     b.store(out, 0, 0, _TILES, pop_prev=1, push_prev=1)
     b.finish(pop_next=1)
     program = b.build()

@@ -20,7 +20,6 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import cache
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -32,6 +31,7 @@ from vtaops.base.errors import (
     DeviceTimeout,
     NoRoom,
     VTAError,
+    raising,
 )
 from vtaops.base.temporary import TemporaryFolder
 from vtaops.board.bitfile import MAX_BYTES, check_part, parse_bit_file
@@ -126,16 +126,13 @@ class BoardServer(Closing):
         self.bitstream: dict[str, str] | None = None
         """Hash, part and date of the bitstream programmed through this server."""
         self._secret = secret
-        self._folder = TemporaryFolder()
         self._lock = threading.Lock()
         self._logins: dict[Connection, None] = {}  # in the order in which they began
         self._open: set[Connection] = set()
         self._thread: threading.Thread | None = None
-        try:
+        with raising(DeviceError, f"cannot listen on {host}:{port}", OSError):
             self._listener = _Listener(self, host, port)
-        except OSError as error:
-            self._folder.close()
-            raise DeviceError(f"cannot listen on {host}:{port}: {error}") from error
+        self._folder = TemporaryFolder()
 
     @property
     def address(self) -> str:
@@ -326,15 +323,18 @@ class _Session:
 
     def _execute(self, header: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
         operation = str(header.get("op"))
-        types = _operations().get(operation)
+        types = _OPERATIONS.get(operation)
         if types is None:
-            raise DeviceError(f"unknown operation {_short(operation)}")
-        fields = {name: value for name, value in header.items() if name not in ("op", "id")}
+            raise DeviceError(f"unknown operation {operation!r:.80}")
+        fields = dict(header)
+        del fields["op"], fields["id"]
         if "payload" in types:
             fields = {"payload": payload, **fields}  # a field of that name has the wrong type
         elif payload:
             raise DeviceError(f"{operation} takes no payload; it got {len(payload)} bytes")
-        _check_fields(operation, fields, types)
+        if {name: type(value) for name, value in fields.items()} != types:
+            wanted = ", ".join(f"{name}: {kind.__name__}" for name, kind in types.items())
+            raise DeviceError(f"{operation} takes the fields {wanted}; see {fields!r:.80}")
         answer: _Answer = getattr(self, operation)(**fields)
         return ({}, answer) if isinstance(answer, bytes) else (answer or {}, b"")
 
@@ -342,9 +342,7 @@ class _Session:
         used = sum(buffer.nbytes for buffer in self._buffers.values())
         most = self._server.limits.session_bytes
         if not 0 < nbytes <= most - used:
-            raise NoRoom(
-                f"cannot allocate {_short(nbytes)} bytes: the session uses {used} of {most}"
-            )
+            raise NoRoom(f"cannot allocate {nbytes!r:.80} bytes: the session uses {used} of {most}")
         buffer = self._device.alloc(nbytes)
         self._buffers[buffer.address] = buffer
         return {"buffer": buffer.address}
@@ -358,8 +356,8 @@ class _Session:
 
     def read(self, buffer: int, offset: int, nbytes: int) -> _Answer:
         if not 0 <= nbytes <= CHUNK_BYTES:
-            raise DeviceError(f"cannot send {_short(nbytes)} bytes; at most {CHUNK_BYTES} at once")
-        return self._device.read_at(self._buffer(buffer), offset, nbytes).tobytes()
+            raise DeviceError(f"cannot send {nbytes!r:.80} bytes; at most {CHUNK_BYTES} at once")
+        return self._device.read(self._buffer(buffer), nbytes, offset).tobytes()
 
     def launch(self, address: int, count: int, timeout: float, pinned: int, since: int) -> _Answer:
         limit = self._server.limits.launch_seconds
@@ -369,10 +367,10 @@ class _Session:
         return {"number": number}
 
     def stats(self) -> _Answer:
-        return dict(self._device.stats().as_dict())
+        return self._device.stats().as_dict()
 
     def performance(self) -> _Answer:
-        return dict(self._device.performance().as_dict())
+        return self._device.performance().as_dict()
 
     def reset_stats(self) -> None:
         self._device.reset_stats()
@@ -412,41 +410,25 @@ class _Session:
         served = accelerator.config.fingerprint, accelerator.register_map.value
         if (fingerprint, register_map) != served:
             raise ConfigError(
-                f"the bitstream has configuration {_short(fingerprint)} and registers "
-                f"{_short(register_map)}; this server was started for {served[0]} "
+                f"the bitstream has configuration {fingerprint!r:.80} and registers "
+                f"{register_map!r:.80}; this server was started for {served[0]} "
                 f"({accelerator.config.bitstream_id}) and {served[1]}"
             )
         self._server.program(content)
 
     def _buffer(self, address: int) -> DeviceBuffer:
         if address not in self._buffers:
-            raise DeviceError(f"this session has no buffer {_short(address)}")
+            raise DeviceError(f"this session has no buffer {address!r:.80}")
         return self._buffers[address]
 
 
-@cache
-def _operations() -> dict[str, dict[str, type]]:
-    """Return the types of the fields of each operation."""
-    found = {
-        name: get_type_hints(method)
-        for name, method in vars(_Session).items()
-        if not name.startswith("_")
-    }
-    for types in found.values():
-        del types["return"]
-    return found
-
-
-def _check_fields(operation: str, fields: dict[str, Any], types: dict[str, type]) -> None:
-    if {name: type(value) for name, value in fields.items()} != types:
-        wanted = ", ".join(f"{name}: {kind.__name__}" for name, kind in types.items())
-        raise DeviceError(f"{operation} takes the fields {wanted}; see {_short(fields)}")
+_OPERATIONS = {
+    name: {field: kind for field, kind in get_type_hints(method).items() if field != "return"}
+    for name, method in vars(_Session).items()
+    if not name.startswith("_")
+}
+"""The types of the fields of each operation."""
 
 
 def _error(error: VTAError) -> dict[str, str]:
     return {"kind": type(error).__name__, "message": str(error)}
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:80] + "..."

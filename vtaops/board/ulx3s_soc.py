@@ -51,8 +51,14 @@ _SIMULATED_PINS = [
 ]
 
 
-_CHANNELS = {"aw": (), "w": ("data", "strb"), "b": ("resp",), "ar": (), "r": ("data", "resp")}
-"""Channels of AXI4-Lite, with their fields."""
+_REQUEST = ("addr", "burst", "cache", "id", "len", "prot", "size")
+_CHANNELS = {
+    **{"aw": _REQUEST, "w": ("data", "last", "strb"), "b": ("id", "resp")},
+    **{"ar": _REQUEST, "r": ("data", "id", "last", "resp")},
+}
+"""Channels of AXI, with their fields."""
+_LITE = ("valid", "data", "strb", "resp")
+"""Fields that AXI4-Lite has, too, but for those of requests."""
 
 
 class _SimulatedClock(LiteXModule):  # type: ignore[misc]
@@ -219,24 +225,14 @@ class _System(SoCCore):  # type: ignore[misc]
             "vta", slave, SoCRegion(origin=ulx3s.REGISTERS, size=0x1000, cached=False)
         )
         ports = {"i_aclk": ClockSignal(), "i_array_clk": ClockSignal(), "i_aresetn": ~ResetSignal()}
-        request = "addr", "id", "len", "size", "burst", "cache", "prot"
-        master_fields = {
-            "aw": request,
-            "w": ("last",),
-            "b": ("id",),
-            "ar": request,
-            "r": ("id", "last"),
-        }
-        for bus, prefix, sides, more in (
-            (slave, "s_axi", ("i", "o"), {}),
-            (master, "m_axi", ("o", "i"), master_fields),
-        ):
+        for bus, prefix, sides in ((slave, "s_axi", ("i", "o")), (master, "m_axi", ("o", "i"))):
             for name, fields in _CHANNELS.items():
                 channel = getattr(bus, name)
                 source, sink = sides if name in ("aw", "w", "ar") else sides[::-1]
                 ports[f"{sink}_{prefix}_{name}ready"] = channel.ready
-                for field in ("valid", *fields, *more.get(name, ())):
-                    ports[f"{source}_{prefix}_{name}{field}"] = getattr(channel, field)
+                for field in ("valid", *fields):
+                    if bus is master or field in _LITE:
+                        ports[f"{source}_{prefix}_{name}{field}"] = getattr(channel, field)
         for name in ("aw", "ar"):
             ports[f"i_s_axi_{name}addr"] = getattr(slave, name).addr[:12]
             ports[f"i_s_axi_{name}prot"] = 0

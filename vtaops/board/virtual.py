@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vtaops.base.errors import ConfigError, DeadlockError, DeviceError, DeviceTimeout
+from vtaops.base.errors import ConfigError, DeadlockError, DeviceError, DeviceTimeout, raising
 from vtaops.base.shapes import Bytes
 from vtaops.board.bitfile import BitFile, check_part, parse_bit_file
 from vtaops.board.linux import BoardMemory
@@ -72,7 +72,7 @@ class VirtualBoard:
         self.Clocks = SimpleNamespace(fclk0_mhz=0.0)
         hls = register_map is RegisterMap.HLS
         self.dram: Any  # an Fsim, or a Tsim
-        self._logic: _ModelledLogic | _SimulatedLogic
+        self._logic: Any
         if simulator == "fsim":
             self.dram = _fsim(config, hls)
             self._logic = (_HlsLogic if hls else _RtlLogic)(self)
@@ -124,7 +124,7 @@ class VirtualBoard:
         check_part(bit_file, self.config.board.device)
         self.programmed = bit_file
 
-    def register(self, address: int) -> tuple[_ModelledLogic | _SimulatedLogic, int]:
+    def register(self, address: int) -> tuple[Any, int]:
         """Return the logic at a physical address, and the offset within it."""
         offset = address - self.config.board.register_base
         if self.programmed is None or not 0 <= offset < self._logic.length:
@@ -133,13 +133,12 @@ class VirtualBoard:
 
 
 def _fsim(config: HardwareConfig, hls: bool) -> Fsim:
-    try:
+    text = (
+        "a virtual board needs the simulator, which is native code and not in the wheel for "
+        "boards; install vtaops as on a computer, not as on a board"
+    )
+    with raising(DeviceError, text, ImportError):
         from vtaops.runtime.fsim import Fsim
-    except ImportError as error:
-        raise DeviceError(
-            f"a virtual board needs the simulator, which is native code and not in the wheel "
-            f"for boards ({error}); install vtaops as on a computer, not as on a board"
-        ) from error
     return Fsim(config, capabilities=HLS_2020 if hls else FSIM)
 
 
@@ -152,7 +151,7 @@ class VirtualMmio:
     def read(self, offset: int = 0) -> int:
         """Return a register."""
         logic, at = self._locate(offset)
-        return logic.read(at)
+        return int(logic.read(at))
 
     def write(self, offset: int, data: int) -> None:
         """Set a register."""
@@ -161,7 +160,7 @@ class VirtualMmio:
         logic, at = self._locate(offset)
         logic.write(at, data)
 
-    def _locate(self, offset: int) -> tuple[_ModelledLogic | _SimulatedLogic, int]:
+    def _locate(self, offset: int) -> tuple[Any, int]:
         if offset % 4 or not 0 <= offset < self._length:
             raise IndexError(f"no register at {offset:#x} of the mapped {self._length:#x} bytes")
         return self._board.register(self._base + offset)
@@ -211,9 +210,12 @@ class _Run(threading.Thread):
     finished = False
     error: DeviceError | None = None
 
-    def __init__(self, board: VirtualBoard, address: int, count: int) -> None:
+    def __init__(self, board: VirtualBoard, address: int = 0, count: int = 0) -> None:
         super().__init__(daemon=True)
         self._board, self._task = board, (address, count)
+
+    def begin(self) -> None:
+        """Start it, and wait for the end of a short one."""
         atexit.register(self.end)  # native code must end before the interpreter
         self.start()
         self.join(SHORT_RUN_SECONDS)
@@ -245,22 +247,18 @@ class _Run(threading.Thread):
             self.join(0.01)
 
 
-_NO_RUN = SimpleNamespace(finished=False, error=None, is_alive=lambda: False, end=lambda: None)
-
-
 class _ModelledLogic:
     """Registers that start runs of the functional simulator."""
 
     length = REGISTER_PAGE
 
     def __init__(self, board: VirtualBoard) -> None:
-        self._board = board
+        self._board, self._run = board, _Run(board)
         self._values: dict[int, int] = {}
-        self._run: Any = _NO_RUN
 
     def reset(self) -> None:
         self._run.end()
-        self._values, self._run = {}, _NO_RUN
+        self._values, self._run = {}, _Run(self._board)
 
     def read(self, offset: int) -> int:
         return self._values.get(offset, 0)
@@ -270,7 +268,7 @@ class _ModelledLogic:
 
     @property
     def _running(self) -> bool:
-        return bool(self._run.is_alive())
+        return self._run.is_alive()
 
     @property
     def _finished(self) -> bool:
@@ -278,6 +276,7 @@ class _ModelledLogic:
 
     def _launch(self, address: int, count: int) -> None:
         self._run = _Run(self._board, self._values[address], self._values[count])
+        self._run.begin()
 
 
 class _HlsLogic(_ModelledLogic):
@@ -308,17 +307,16 @@ class _RtlLogic(_ModelledLogic):
     """The control block of our RTL; see `RtlRegisters`."""
 
     def read(self, offset: int) -> int:
+        error, running = self._run.error, self._running
+        hang, deadlock = isinstance(error, DeviceTimeout), isinstance(error, DeadlockError)
         if offset == RtlRegisters.CONTROL:
-            quiet = not (self._running or isinstance(self._run.error, DeviceTimeout))
-            running = RtlRegisters.RUNNING * self._running
-            return running | RtlRegisters.FINISHED * self._finished | RtlRegisters.QUIET * quiet
-        deadlock = isinstance(self._run.error, DeadlockError)
-        if offset == RtlRegisters.FAULTS:
-            hang = isinstance(self._run.error, DeviceTimeout)
-            return int(self._run.error is not None and not deadlock and not hang)
-        if offset == RtlRegisters.TOKENS:
-            return 0b10 * deadlock
-        return super().read(offset)
+            state = RtlRegisters.RUNNING * running | RtlRegisters.FINISHED * self._finished
+            return state | RtlRegisters.QUIET * (not (running or hang))
+        special = {
+            RtlRegisters.FAULTS: int(error is not None and not deadlock and not hang),
+            RtlRegisters.TOKENS: 0b10 * deadlock,
+        }
+        return special.get(offset, super().read(offset))
 
     def write(self, offset: int, data: int) -> None:
         super().write(offset, data)

@@ -181,10 +181,8 @@ def listen(port: int) -> socket.socket:
     DeviceError
         If the port is in use.
     """
-    try:
+    with raising(DeviceError, f"cannot listen at port {port}", OSError, OverflowError):
         return socket.create_server(("127.0.0.1", port))
-    except (OSError, OverflowError) as error:
-        raise DeviceError(f"cannot listen at port {port}: {error}; choose another one") from error
 
 
 def open_terminal() -> tuple[int, str]:

@@ -57,21 +57,17 @@ def locate(*names: str) -> list[Path]:
     DeviceError
         If some are not there; the message names each, and where it comes from.
     """
-    found = {name: _place(name) for name in names}
-    missing = [
-        f"{name}: in no folder of {TOOLS[name][0]}; {TOOLS[name][1]}"
-        for name in names
-        if not found[name]
-    ]
+    found, missing = [], []
+    for name in names:
+        variable, source = TOOLS[name]
+        folders = filter(None, os.environ.get(variable, "").split(os.pathsep))
+        places = [place for folder in folders if (place := Path(folder, name)).is_file()]
+        found += places[:1]
+        if not places:
+            missing.append(f"\n- {name}: in no folder of {variable}; {source}")
     if missing:
-        raise DeviceError("\n- ".join(("the open tools are not complete; missing:", *missing)))
-    return [place for place in found.values() if place]
-
-
-def _place(name: str) -> Path | None:
-    variable, _ = TOOLS[name]
-    folders = filter(None, os.environ.get(variable, "").split(os.pathsep))
-    return next((place for f in folders if (place := Path(f, name)).is_file()), None)
+        raise DeviceError("the open tools are not complete; missing:" + "".join(missing))
+    return found
 
 
 # ------------------------------------------------------------------------------------ the steps

@@ -77,7 +77,7 @@ def sweep(
     """
     from vtaops.explore import Engine, ResultStore, front
     from vtaops.explore import sweep as evaluated
-    from vtaops.explore.front import check_objectives
+    from vtaops.explore.sweep import check_objectives
     from vtaops.report import exploration_page, exploration_table
 
     objectives = objective or ["cycles", "sram", "multipliers"]

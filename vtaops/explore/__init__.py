@@ -9,12 +9,17 @@ from vtaops.explore.area import area, shares
 from vtaops.explore.design import MACHINE_AXES, Design, Space
 from vtaops.explore.energy import energy_pj
 from vtaops.explore.engine import Engine, dask_executor, process_pool
-from vtaops.explore.evaluation import Evaluation, TilingCandidate, evaluate, model_version
-from vtaops.explore.front import OBJECTIVES, front
+from vtaops.explore.evaluation import (
+    EstimatedTiling,
+    Evaluation,
+    TilingCandidate,
+    TilingQuery,
+    evaluate,
+    model_version,
+)
 from vtaops.explore.network import Network
 from vtaops.explore.store import ResultStore
-from vtaops.explore.sweep import LayerResult, Point, sweep
-from vtaops.explore.tilings import EstimatedTiling, TilingQuery
+from vtaops.explore.sweep import OBJECTIVES, LayerResult, Point, front, sweep
 
 __all__ = [
     "MACHINE_AXES",

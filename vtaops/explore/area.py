@@ -8,9 +8,11 @@ the 7 series, before place and route.
 
 from __future__ import annotations
 
+from dataclasses import astuple
+
 from vtaops.base.shapes import ceil_div
 from vtaops.explore.design import Design
-from vtaops.hardware.flows import DSP_PER_ALU_LANE, DSP_PER_POST_LANE
+from vtaops.hardware.flows import dsp_of_lanes
 from vtaops.hardware.rtl import WINDOW_BANKS, RtlParameters, reads_windows
 from vtaops.hardware.synthesis import CAPACITY, FpgaResources, in_ultra_ram
 from vtaops.machine.config import (
@@ -70,13 +72,9 @@ def shares(resources: FpgaResources, part: str) -> dict[str, float]:
         An FPGA of `vtaops.hardware.synthesis.CAPACITY`.
     """
     _, capacity = CAPACITY[part]
-    names = {"LUTs": "lut", "flip-flops": "ff", "DSP blocks": "dsp", "block RAMs": "bram"}
-    if resources.uram:  # only designs for parts that have some
-        names["UltraRAMs"] = "uram"
-    return {
-        title: float(getattr(resources, name) / getattr(capacity, name))
-        for title, name in names.items()
-    }
+    titles = "LUTs", "flip-flops", "block RAMs", "DSP blocks", "UltraRAMs"
+    pairs = zip(titles, astuple(resources), astuple(capacity), strict=True)
+    return {title: float(used / (most or 1)) for title, used, most in pairs}
 
 
 def area(design: Design) -> FpgaResources:
@@ -86,7 +84,9 @@ def area(design: Design) -> FpgaResources:
         round(sum(numbers[column] * amounts[name] for name, numbers in COEFFICIENTS.items()))
         for column in (0, 1)
     )
-    return FpgaResources(lut, ff, dsp=_dsps(design.config)) + _rams(design)
+    config = design.config
+    of_array = config.batch * config.block_in * ceil_div(config.block_out, 2)
+    return FpgaResources(lut, ff, dsp=of_array + dsp_of_lanes(config)) + _rams(design)
 
 
 def quantities(design: Design) -> dict[str, float]:
@@ -102,7 +102,7 @@ def quantities(design: Design) -> dict[str, float]:
     products of the array, and ``nibbles`` the bits of the port.
     """
     config = design.config
-    lanes, port = config.batch * config.block_out, 8 * design.port_bytes
+    lanes, port = config.acc.lanes, 8 * design.port_bytes
     adders, stages = _tree(config)
     has: dict[str, float] = {e.value: lanes * config.has(e) for e in Extension}
     has["pairs"] *= config.block_in
@@ -156,22 +156,16 @@ def _banks(design: Design, memory: Scratchpad) -> int:
     return _slots(design, config.out if memory.memory is Memory.ACC else memory)
 
 
-def _dsps(config: HardwareConfig) -> int:
-    lanes = config.batch * config.block_out
-    per_lane = DSP_PER_ALU_LANE + DSP_PER_POST_LANE * config.has(Extension.POST)
-    return config.batch * config.block_in * ceil_div(config.block_out, 2) + lanes * per_lane
-
-
 def _rams(design: Design) -> FpgaResources:
     config, rtl = design.config, RtlParameters(port_bytes=design.port_bytes)
     memories = [config.inp, config.wgt, config.acc, config.out, config.uop]
     memories += [config.out] * config.has(Extension.FORWARD)  # a copy for the second reader
     command_bits = 8 * INSTRUCTION_BYTES + _FACT_BITS
-    commands = FpgaResources(bram=3 * _halves(command_bits, rtl.command_depth) / 2)
+    commands = FpgaResources(bram=3 * _blocks(command_bits, rtl.command_depth))
     if in_ultra_ram(config):
         buffer = FpgaResources(uram=ceil_div(8 * design.port_bytes, _ULTRA_BITS))
     else:
-        buffer = FpgaResources(bram=_halves(8 * design.port_bytes, rtl.load_buffer_beats) / 2)
+        buffer = FpgaResources(bram=_blocks(8 * design.port_bytes, rtl.load_buffer_beats))
     brams = commands + (2 + config.weight_port) * buffer
     return sum((_scratchpad(design, memory) for memory in memories), brams)
 
@@ -191,9 +185,9 @@ def _scratchpad(design: Design, memory: Scratchpad) -> FpgaResources:
         bits_of_one = _ULTRA_BITS // 9 * 8  # with a write enable for each eight of nine
         columns = ceil_div(bits, bits_of_one)
         return FpgaResources(uram=banks * columns * ceil_div(words, _ULTRA_WORDS))
-    return FpgaResources(bram=banks * _halves(bits, words) / 2)
+    return FpgaResources(bram=banks * _blocks(bits, words))
 
 
-def _halves(bits: int, words: int) -> int:
-    """Return the number of half block RAMs of a memory."""
-    return ceil_div(bits * ceil_div(words, _RAM_WORDS), _RAM_BITS)
+def _blocks(bits: int, words: int) -> float:
+    """Return the number of block RAMs of a memory."""
+    return ceil_div(bits * ceil_div(words, _RAM_WORDS), _RAM_BITS) / 2

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
+from operator import ge
 from typing import Any
 
 from vtaops.base.errors import ConfigError
@@ -24,6 +25,8 @@ MACHINE_AXES = {
     "CLOCK_MHZ": "clock of the accelerator",
 }
 """Axes in addition to the keys of upstream's configurations, with their meaning."""
+
+_SIZES = tuple(f"LOG_{memory}_BUFF_SIZE" for memory in ("UOP", "INP", "WGT", "ACC"))
 
 Value = int | float | str
 """A value of an axis; EXTENSIONS is written as names joined by ``+``, or empty."""
@@ -88,22 +91,17 @@ class Design:
     @cached_property
     def kind(self) -> tuple[object, ...]:
         """A key that is equal for designs that differ only in scratchpad sizes."""
-        c = self.config
-        return (
-            *(c.target, c.log_batch, c.log_block, c.extensions, c.weight_port),
-            *(self.port_bytes, self.dram_latency, self.bandwidth, self.clock_mhz),
-        )
+        return tuple(value for axis, value in self.as_dict().items() if axis not in _SIZES)
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
         """Base-2 logarithms of the scratchpads' bytes: micro-ops, inputs, weights, accumulators."""
-        memories = ("uop", "inp", "wgt", "acc")
-        return tuple(getattr(self.config, f"log_{memory}_buff_size") for memory in memories)
+        values = self.as_dict()
+        return tuple(values[axis] for axis in _SIZES)
 
     def contains(self, other: Design) -> bool:
         """Whether every program for `other` fits this design and takes the same time."""
-        sizes = zip(self.sizes, other.sizes, strict=True)
-        return self.kind == other.kind and all(mine >= its for mine, its in sizes)
+        return self.kind == other.kind and all(map(ge, self.sizes, other.sizes))
 
     @property
     def name(self) -> str:

@@ -26,14 +26,16 @@ from vtaops.base.heap import keep_freed_memory
 from vtaops.base.optional import optional
 from vtaops.base.records import MALFORMED
 from vtaops.explore.evaluation import (
+    EstimatedTiling,
     Evaluation,
     Task,
     TilingCandidate,
+    TilingQuery,
     model_version,
     read_result,
 )
 from vtaops.explore.store import Record, ResultStore
-from vtaops.explore.tilings import EstimatedTiling, TilingQuery
+from vtaops.runtime.device import Closing
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -85,7 +87,7 @@ _TOGETHER = 256
 
 
 @dataclass
-class Engine:
+class Engine(Closing):
     """Estimates tilings and evaluates candidates.
 
     Attributes
@@ -102,10 +104,8 @@ class Engine:
     executor: Executor | None = None
     progress: Progress = lambda kind, done, total: None
 
-    def __enter__(self) -> Engine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Shut the executor down."""
         if self.executor is not None:
             self.executor.shutdown()
 
@@ -119,12 +119,15 @@ class Engine:
 
     def _resolve(self, work: str, tasks: Collection[Task], kind: type[R]) -> list[R]:
         """Return the result of each task, from the store or from a worker."""
+        strange = "a worker answers otherwise; does it have this vtaops?"
         ordered = sorted(tasks, key=lambda task: repr(task.shares))
         wanted = {task.key: task for task in ordered}
         known = {key: read_result(kind, each) for key, each in self.store.get(wanted).items()}
         self.progress(work, len(known), len(wanted))
         for part, records in self._computed([t for key, t in wanted.items() if key not in known]):
-            known |= _answers(part, records, kind)
+            with raising(StoreError, strange, *MALFORMED):
+                pairs = zip(part, records, strict=True)
+                known |= {task.key: read_result(kind, record) for task, record in pairs}
             rows = {t.key: (t.kind, t.data, r) for t, r in zip(part, records, strict=True)}
             self.store.put(model_version(), rows)
             self.progress(work, len(known), len(wanted))
@@ -145,18 +148,6 @@ class Engine:
         finally:
             for future in futures:
                 future.cancel()
-
-
-def _answers(part: list[Task], records: Any, kind: type[R]) -> dict[str, R]:
-    """Read what a worker answers, by the keys of its tasks, before it is stored.
-
-    Raises
-    ------
-    StoreError
-        If it does not answer these tasks.
-    """
-    with raising(StoreError, "a worker answers otherwise; does it have this vtaops?", *MALFORMED):
-        return {t.key: read_result(kind, r) for t, r in zip(part, records, strict=True)}
 
 
 def _parts(tasks: Sequence[Task]) -> Iterator[list[Task]]:

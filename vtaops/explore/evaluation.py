@@ -1,6 +1,7 @@
-"""Tasks whose results are kept; one is an operator with a tiling on a design, and its cycles.
+"""Tasks whose results are kept: the best tiling by an estimate, and the cycles of a tiling.
 
-Defines the identity of such a candidate. Scratchpad sizes do not affect the cycles of a tiling that
+An estimate takes milliseconds and compiles nothing. A candidate is an operator with a tiling on a
+design; its identity is defined here. Scratchpad sizes do not affect the cycles of a tiling that
 fits, so candidates that differ only in them are one: the program is compiled for the smallest
 scratchpads that hold it. The size of the micro-op memory does matter, since micro-ops are reloaded
 if they do not all fit.
@@ -15,7 +16,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, cached_property, lru_cache
 from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, get_args
 
 import vtaops._timing as _timing
 from vtaops.base.errors import ConfigError, StoreError, VTAError
@@ -28,6 +29,8 @@ from vtaops.ops import Operator
 from vtaops.program import Program, Statistics
 from vtaops.program.timing import simulate
 from vtaops.schedule import Tiling, blocked_shape, check_tiling
+from vtaops.schedule.candidates import TilingList, depths_of
+from vtaops.schedule.tiling import Operand
 
 _PACKAGE = Path(__file__).parent.parent
 
@@ -82,15 +85,113 @@ def read_result(kind: type[_Result], data: Any) -> _Result:
         raise StoreError(f"{data!r:.200} is no {kind.__name__}: {error}") from error
 
 
-def array_of(config: HardwareConfig) -> tuple[object, ...]:
-    """Return a key that is equal for configurations that differ only in scratchpad sizes."""
-    return config.log_batch, config.log_block, config.extensions
-
-
 def operator_dict(op: Operator) -> dict[str, Any]:
     """Return the identity of an operator as plain data."""
     stated = {f.name: getattr(op, f.name) for f in fields(op) if getattr(op, f.name) != f.default}
     return {"kind": type(op).__name__, **stated}
+
+
+# ---------------------------------------------------------------------------------- estimates
+
+MOST_TILES = 8
+"""Largest number of tiles of an operand that `tiling_axes` holds at once."""
+
+
+def tiling_axes(op: Operator, config: HardwareConfig) -> dict[str, tuple[Any, ...]]:
+    """Return the values that a search or an agent may choose for each field of a tiling.
+
+    Virtual threads and parts of the kernel are left out; not every combination fits.
+    """
+    shape, counts = blocked_shape(op, config), tuple(range(1, MOST_TILES + 1))
+    return {
+        "oc": tuple(config.block_out * n for n in range(1, shape.oc + 1)),
+        "ic": tuple(config.block_in * n for n in range(1, shape.ic + 1)),
+        "h": tuple(range(1, shape.rows.extent + 1)),
+        "w": tuple(range(1, shape.columns.extent + 1)),
+        "inp_tiles": counts,
+        "wgt_tiles": counts,
+        "acc_tiles": (1, 2),
+        "keep": get_args(Operand),
+    }
+
+
+@dataclass(frozen=True)
+class EstimatedTiling:
+    """The tiling with the fewest estimated cycles.
+
+    Attributes
+    ----------
+    text : str
+        The tiling; empty if none fits.
+    estimate : int
+        Its estimated cycles.
+    reason : str
+        Why there is none.
+    """
+
+    text: str = ""
+    estimate: int = 0
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        if self.estimate < 0 or not (self.tiling or self.reason):
+            raise ValueError("the estimate is negative, or there is neither a tiling nor a reason")
+
+    @property
+    def tiling(self) -> Tiling | None:
+        """The tiling."""
+        return Tiling.parse(self.text) if self.text else None
+
+
+@dataclass(frozen=True)
+class TilingQuery(Task):
+    """What to find a tiling for.
+
+    Attributes
+    ----------
+    op : Operator
+        The operator.
+    design : Design
+        The hardware.
+    """
+
+    kind: ClassVar[str] = "tilings"
+
+    op: Operator
+    design: Design
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """Everything that the estimate depends on, as plain data."""
+        return {"operator": operator_dict(self.op), "design": self.design.machine}
+
+    @cached_property
+    def shares(self) -> tuple[object, ...]:
+        """A key that is equal for queries of one operator on one array: they share its tilings."""
+        config = self.design.config
+        return repr(self.op), config.log_batch, config.log_block, config.extensions
+
+    @staticmethod
+    def compute(tasks: Sequence[TilingQuery]) -> list[EstimatedTiling]:
+        """Find the best tilings by the estimate, of queries with equal `shares`."""
+        sizes = [depths_of(query.design.config) for query in tasks]
+        largest = {memory: max(depths[memory] for depths in sizes) for memory in sizes[0]}
+        try:
+            listed = TilingList(tasks[0].op, tasks[0].design.config, largest)
+        except VTAError as error:
+            return [EstimatedTiling(reason=str(error)) for _ in tasks]
+        return [_estimated(query.design, listed) for query in tasks]
+
+
+def _estimated(design: Design, listed: TilingList) -> EstimatedTiling:
+    try:
+        tiling, cycles = next(listed.estimated(design.config, design.timing))
+    except VTAError as error:
+        return EstimatedTiling(reason=str(error))
+    return EstimatedTiling(tiling.text, cycles)
+
+
+# ------------------------------------------------------------------------------- evaluations
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from vtaops.base.errors import ShapeError
 from vtaops.explore.design import Design
 from vtaops.graph import Graph
 from vtaops.network import as_graph, plan_model
-from vtaops.ops import Operator
 from vtaops.schedule.workloads import WORKLOADS, Workload, find
 
 
@@ -86,21 +84,12 @@ class Network:
         """
         if self.graph is None:
             return self.layers
-        layers = _layers(self.graph, design)
-        if not layers:
+        plan = plan_model(self.graph, design.config)
+        steps = [step for lowered in plan.lowered for step in lowered.steps]
+        if not steps:
             raise ShapeError(
                 f"nothing of {self.name} runs on {design.name}; `vtaops plan` says why"
             )
-        return layers
-
-
-@lru_cache(maxsize=256)
-def _layers(graph: Graph, design: Design) -> tuple[Workload, ...]:
-    """Return the operators of a graph on a design; equal ones are merged."""
-    count: Counter[Operator] = Counter()
-    names: dict[Operator, str] = {}
-    for lowered in plan_model(graph, design.config).lowered:
-        for step in lowered.steps:
-            count[step.op] += 1
-            names.setdefault(step.op, step.node)
-    return tuple(Workload(names[op], op, times) for op, times in count.items())
+        names = {step.op: step.node for step in reversed(steps)}  # of equal ones the first
+        count = Counter(step.op for step in steps)
+        return tuple(Workload(names[op], op, times) for op, times in count.items())

@@ -17,6 +17,7 @@ from typing import Any
 
 from vtaops.base.errors import StoreError, raising
 from vtaops.base.quoting import check_texts
+from vtaops.runtime.device import Closing
 
 _APPLICATION_ID = 0x56544103  # "VTA", and the version of the schema
 _LISTED = "SELECT value FROM json_each(?)"  # the keys of a JSON list
@@ -33,7 +34,7 @@ CREATE TABLE IF NOT EXISTS records (
 Record = dict[str, Any]
 
 
-class ResultStore:
+class ResultStore(Closing):
     """A file of results, created if it does not exist.
 
     Parameters
@@ -77,12 +78,6 @@ class ResultStore:
     def close(self) -> None:
         """Close the file."""
         self._database.close()
-
-    def __enter__(self) -> ResultStore:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # ------------------------------------------------------------------- records
 

@@ -1,4 +1,4 @@
-"""Sweep: evaluate many designs on one network, ranked fairly.
+"""Sweep: evaluate many designs on one network, ranked fairly; and their Pareto front.
 
 A design is judged by the best known tilings: its own and those of every design in the sweep that it
 contains, whose programs fit it and take the same time. So a larger scratchpad is never worse,
@@ -8,18 +8,18 @@ whatever the estimate that chooses tilings.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from operator import attrgetter, le
 from typing import Any, TypeVar
 
+from vtaops.base.errors import ConfigError
 from vtaops.explore.area import area
 from vtaops.explore.design import Design
 from vtaops.explore.energy import energy_pj
 from vtaops.explore.engine import Engine
-from vtaops.explore.evaluation import Evaluation, TilingCandidate
+from vtaops.explore.evaluation import EstimatedTiling, Evaluation, TilingCandidate, TilingQuery
 from vtaops.explore.network import Network
-from vtaops.explore.tilings import EstimatedTiling, TilingQuery
 from vtaops.hardware.synthesis import FpgaResources
 from vtaops.ops import Operator
 from vtaops.program import Statistics
@@ -165,8 +165,7 @@ class Point:
             "sram_nbytes": self.design.sram_nbytes,
             "multipliers": self.design.config.macs_per_cycle,
         }
-        area = self.area
-        row |= {"lut": area.lut, "dsp": area.dsp, "bram": area.bram}
+        row |= {name: getattr(self.area, name) for name in ("lut", "dsp", "bram")}
         if self.complete:
             row |= {"cycles": self.cycles, "ms": self.milliseconds}
         if self.complete and self.timed:
@@ -224,39 +223,67 @@ def sweep(
         if timed and estimate.tiling
     }
     timings = dict(zip(candidates, engine.evaluations(candidates.values()), strict=True))
-    own = {
-        (design, op): LayerResult(Workload("", op), design, estimate, timings.get((design, op)))
-        for (design, op), estimate in estimated.items()
-    }
-    return [
-        _point(design, layers[design], inherited, own)
-        for design, inherited in _containing(chosen).items()
-    ]
-
-
-def _containing(designs: Sequence[Design]) -> dict[Design, list[Design]]:
-    """Map each design to itself and the designs that it contains."""
-    kinds: dict[tuple[object, ...], list[Design]] = defaultdict(list)
-    for design in designs:
-        kinds[design.kind].append(design)
-    return {
-        design: [design, *(d for d in kinds[design.kind] if d != design and design.contains(d))]
-        for design in designs
-    }
+    own = {place: (estimate, timings.get(place)) for place, estimate in estimated.items()}
+    return [_point(design, layers[design], chosen, own) for design in chosen]
 
 
 def _point(
     design: Design,
     layers: Sequence[Workload],
-    inherited: Sequence[Design],
-    own: dict[tuple[Design, Operator], LayerResult],
+    designs: Sequence[Design],
+    own: dict[tuple[Design, Operator], tuple[EstimatedTiling, Evaluation | None]],
 ) -> Point:
     """Combine the best known results of a design and of the designs that it contains."""
+    inherited = [design, *(d for d in designs if design.contains(d) and d != design)]
     results, failures = [], {}
     for layer in layers:
-        found = [own[d, layer.op] for d in inherited if (d, layer.op) in own]
+        found = [
+            LayerResult(layer, d, *own[d, layer.op]) for d in inherited if (d, layer.op) in own
+        ]
         if known := [result for result in found if not result.reason]:
-            results.append(replace(min(known, key=lambda result: result.cycles), layer=layer))
+            results.append(min(known, key=attrgetter("cycles")))
         else:
             failures[layer.name] = found[0].reason
     return Point(design, tuple(results), failures)
+
+
+# ------------------------------------------------------------------------------- Pareto front
+
+OBJECTIVES = {
+    **{name: name for name in ("cycles", "ms", "multipliers", "lut", "dsp", "bram")},
+    **{"dram": "dram_nbytes", "energy": "energy_uj", "sram": "sram_nbytes"},
+}
+"""The costs that can be minimized, by name: columns of `Point.as_dict`."""
+
+
+def check_objectives(objectives: Sequence[str]) -> None:
+    """Check the names of objectives.
+
+    Raises
+    ------
+    ConfigError
+        If a name is unknown; the message lists the known names.
+    """
+    for name in objectives:
+        if name not in OBJECTIVES:
+            raise ConfigError(f"no objective {name!r}; known are {', '.join(OBJECTIVES)}")
+
+
+def front(points: Iterable[Point], objectives: Sequence[str] = ("cycles", "sram")) -> list[Point]:
+    """Return the non-dominated complete points, in their order.
+
+    Raises
+    ------
+    ConfigError
+        If an objective is unknown.
+    """
+    check_objectives(objectives)
+    complete = [point for point in points if point.complete]
+    rows = (point.as_dict() for point in complete)
+    costs = [tuple(row.get(OBJECTIVES[name], 0) for name in objectives) for row in rows]
+    every = set(costs)
+    return [
+        point
+        for point, cost in zip(complete, costs, strict=True)
+        if not any(other != cost and all(map(le, other, cost)) for other in every)
+    ]

@@ -153,7 +153,7 @@ def port_clock(config: HardwareConfig, port_bytes: int) -> tuple[int, float]:
 
 def dsp_for_products(config: HardwareConfig, part: FpgaResources, reserve: int = 0) -> int:
     """Return the DSP blocks that the vector ALU and post-processing leave to the array."""
-    return max(0, part.dsp - _dsp_of_lanes(config) - reserve)
+    return max(0, part.dsp - dsp_of_lanes(config) - reserve)
 
 
 def least_resources(config: HardwareConfig, part: FpgaResources) -> FpgaResources:
@@ -165,11 +165,12 @@ def least_resources(config: HardwareConfig, part: FpgaResources) -> FpgaResource
     return FpgaResources(
         lut=products * _SUM_LUTS + outside * _PRODUCT_LUTS,
         bram=bits / BRAM_BITS,
-        dsp=_dsp_of_lanes(config),
+        dsp=dsp_of_lanes(config),
     )
 
 
-def _dsp_of_lanes(config: HardwareConfig) -> int:
+def dsp_of_lanes(config: HardwareConfig) -> int:
+    """Return the DSP blocks of the vector ALU and of post-processing."""
     per_lane = DSP_PER_ALU_LANE + DSP_PER_POST_LANE * config.has(Extension.POST)
     return config.acc.lanes * per_lane
 

@@ -14,10 +14,10 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from vtaops.base.errors import ScheduleError
+from vtaops.explore.evaluation import tiling_axes
 from vtaops.explore.judge.answers import Answer
 from vtaops.explore.judge.streams import EDITS, operations_of, program_of
 from vtaops.explore.judge.verdicts import Judge
-from vtaops.explore.tilings import tiling_axes
 from vtaops.ops import Operator
 from vtaops.schedule import Tiling
 from vtaops.schedule.tiling import PaddingRule
@@ -52,7 +52,7 @@ class _JudgedEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]
     ) -> tuple[Observation, dict[str, Any]]:
         super().reset(seed=seed)
         self._left, self._best, self._current = self._steps, 1.0, 1.0
-        return self._observed(True), self._begun()
+        return self._observed(True), self._went_on(None)
 
     def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         info: dict[str, Any] = {}
@@ -60,7 +60,7 @@ class _JudgedEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]
         if (answer := self._answer(action)) is not None:
             verdict = info["verdict"] = self._judge(answer)
             if accepted := verdict.accepted:
-                info |= self._accepted(answer)
+                info |= self._went_on(answer)
                 self._current = verdict.cycles / verdict.compiler
                 reward = max(0.0, self._best - self._current)
                 self._best = min(self._best, self._current)
@@ -71,16 +71,12 @@ class _JudgedEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]
         remaining = self._left / self._steps
         return np.array([min(self._current, SLOWEST), self._best, float(accepted), remaining])
 
-    def _begun(self) -> dict[str, Any]:
-        """Begin an episode; return what to tell."""
-        return {}
-
     def _answer(self, action: Action) -> Answer | None:
         """Return the answer of an action; None if it has none."""
         raise NotImplementedError
 
-    def _accepted(self, answer: Any) -> dict[str, Any]:
-        """Go on from an accepted answer; return what to tell."""
+    def _went_on(self, answer: Any) -> dict[str, Any]:
+        """Go on from an accepted answer, or begin an episode (None); return what to tell."""
         return {}
 
 
@@ -138,19 +134,15 @@ class StreamEnv(_JudgedEnv):
         places = 4 * len(self._stream)
         self.action_space = spaces.MultiDiscrete([len(EDITS), places, 2 * FARTHEST + 1])
 
-    def _begun(self) -> dict[str, Any]:
-        self._stream = operations_of(self._like)
-        return {"stream": self._like.disassemble()}
-
     def _answer(self, action: Action) -> Answer | None:
         edit, at, by = action.tolist()
         change = [*EDITS.values()][edit]
         self._edited = change(self._stream, at % len(self._stream), by - FARTHEST) or []
         return program_of(self._edited, self._like) if self._edited else None
 
-    def _accepted(self, answer: Any) -> dict[str, Any]:
-        self._stream = self._edited
-        return {"stream": answer.disassemble()}
+    def _went_on(self, answer: Any) -> dict[str, Any]:
+        self._stream = operations_of(self._like) if answer is None else self._edited
+        return {"stream": (answer or self._like).disassemble()}
 
 
 def register() -> None:

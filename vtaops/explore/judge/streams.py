@@ -19,15 +19,14 @@ from vtaops.lowering.options import DEFAULT_OPTIONS
 from vtaops.machine.accesses import OFF
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import (
-    Encoding,
-    Finish,
-    Load,
+    Instruction,
     LoopInstruction,
     MemoryInstruction,
     Post,
 )
 from vtaops.machine.text import TOKENS
 from vtaops.program import OperatorRecord, Program
+from vtaops.program.timing.hazards import walk
 
 Stream = list[Operation]
 
@@ -36,20 +35,15 @@ _NO_TOKENS: dict[str, Any] = dict.fromkeys(TOKENS, 0)
 
 def operations_of(program: Program) -> Stream:
     """Return the operations of a program without what `program_of` adds."""
-    table = Encoding.of(program.config).decode_micro_ops(program.micro_ops)
-    memory = np.zeros((program.config.uop.depth, 3), np.int64)
     operations: Stream = []
-    for instruction, relocation in zip(program.decode(), program.relocations.tolist(), strict=True):
+    for (_, instruction, rows), relocation in zip(walk(program), program.relocations, strict=True):
         i = replace(instruction, **_NO_TOKENS)
         if isinstance(i, LoopInstruction):
-            rows = memory[i.uop_begin : i.uop_end].copy()
             operations.append(Operation(replace(i, uop_begin=0, uop_end=len(rows)), rows))
-        elif isinstance(i, Finish) or (isinstance(i, MemoryInstruction) and i.is_nop):
-            continue
-        elif isinstance(i, Load) and i.memory == Memory.UOP:
-            memory[i.sram_base : i.sram_base + i.x_size] = table[i.dram_base :][: i.x_size]
-        else:
-            operations.append(Operation(i, relocation=relocation))
+        elif isinstance(i, Post) or (
+            isinstance(i, MemoryInstruction) and not i.is_nop and i.memory != Memory.UOP
+        ):
+            operations.append(Operation(i, relocation=int(relocation)))
     return operations
 
 
@@ -81,45 +75,38 @@ def moved(stream: Stream, at: int, by: int) -> Stream:
 
 def split(stream: Stream, at: int, by: int) -> Stream | None:
     """Split an operation behind so many rows, elements or steps; None if it has not that many."""
-    i = stream[at].instruction
-    if isinstance(i, MemoryInstruction):
-        parts = _transfers(i, by)
-        made = [replace(stream[at], instruction=part) for part in parts]
-    elif isinstance(i, LoopInstruction):
-        made = _loops(stream[at], by)
+    operation = stream[at]
+    i, halves = operation.instruction, _halves(operation.instruction, by)
+    if halves is None:
+        return None
+    first, second = (replace(operation, instruction=replace(i, **half)) for half in halves)
+    if isinstance(i, LoopInstruction):
+        second = replace(second, micro_ops=rows_behind(operation, _split_side(i), by))
+    return [*stream[:at], first, second, *stream[at + 1 :]]
+
+
+def _split_side(i: LoopInstruction) -> str:
+    return "out" if i.iter_out > 1 else "in"
+
+
+def _halves(i: Instruction, by: int) -> tuple[dict[str, int], dict[str, int]] | None:
+    """Return the fields by which the halves of an instruction differ from it."""
+    if isinstance(i, LoopInstruction):
+        name = f"iter_{_split_side(i)}"
+        rest = getattr(i, name) - by
+        return ({name: by}, {name: rest}) if min(by, rest) > 0 else None
+    if not isinstance(i, MemoryInstruction):
+        return None
+    if 0 < by < i.y_size:
+        sram, dram = (i.y_pad_top + by) * i.sram_row, by * i.x_stride
+        first = {"y_size": by, "y_pad_bottom": 0}
+        second = {"y_size": i.y_size - by, "y_pad_top": 0}
+    elif i.y_size == 1 and 0 < by < i.x_size == i.sram_size:
+        sram = dram = by
+        first, second = ({"x_size": n, "x_stride": n} for n in (by, i.x_size - by))
     else:
         return None
-    return [*stream[:at], *made, *stream[at + 1 :]] if made else None
-
-
-def _transfers(i: MemoryInstruction, by: int) -> tuple[MemoryInstruction, ...]:
-    if 0 < by < i.y_size:
-        places = i.sram_base + (i.y_pad_top + by) * i.sram_row, i.dram_base + by * i.x_stride
-        second = replace(i, y_size=i.y_size - by, y_pad_top=0)
-        return replace(i, y_size=by, y_pad_bottom=0), _at(second, *places)
-    if i.y_size == 1 and 0 < by < i.x_size == i.sram_size:
-        rest = i.x_size - by
-        second = replace(i, x_size=rest, x_stride=rest)
-        return replace(i, x_size=by, x_stride=by), _at(second, i.sram_base + by, i.dram_base + by)
-    return ()
-
-
-def _at(i: MemoryInstruction, sram_base: int, dram_base: int) -> MemoryInstruction:
-    return replace(i, sram_base=sram_base, dram_base=dram_base)
-
-
-def _loops(operation: Operation, by: int) -> Stream:
-    i = operation.instruction
-    assert isinstance(i, LoopInstruction)
-    side = "out" if i.iter_out > 1 else "in"
-    name = f"iter_{side}"
-    count = getattr(i, name)
-    if not 0 < by < count:
-        return []
-    rows, halves = rows_behind(operation, side, by), ({name: by}, {name: count - by})
-    first, second = (replace(i, **half) for half in halves)
-    return [replace(operation, instruction=first),
-            replace(operation, instruction=second, micro_ops=rows)]  # fmt: skip
+    return first, {**second, "sram_base": i.sram_base + sram, "dram_base": i.dram_base + dram}
 
 
 def rows_behind(operation: Operation, side: str, count: int) -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import cached_property, partial
 from typing import Any
 
@@ -241,11 +240,10 @@ def find_task(name: str) -> KernelTask:
     Raises
     ------
     ShapeError
-        If there is none of that name; the message lists similar ones.
+        If there is none of that name.
     """
     if name not in _DEFINITIONS:
-        near = ", ".join(get_close_matches(name, _DEFINITIONS, 3, 0.3) or [*_DEFINITIONS][:3])
-        raise ShapeError(f"no task {name!r}; there are {near} and others: see vtaops judge")
+        raise ShapeError(f"no task {name!r}; there are those that vtaops judge lists")
     made = _DEFINITIONS[name]
     definition = made if isinstance(made, Operator) else made()
     return KernelTask(name, HardwareConfig.load(name.partition("/")[0]), definition)

@@ -30,7 +30,7 @@ from vtaops.proof.prover import proven
 from vtaops.runtime import LoadedProgram
 from vtaops.runtime.tsim import Tsim
 
-Stage = Literal["parsed", "verified", "proven"]
+Stage = Literal["parsed", "verified", "proven", ""]
 SAMPLES = range(3)
 """The inputs that an answer runs on before it is proven."""
 LIMITS = {"instructions": (16, 1 << 10), "executions": (16, 1 << 20), "bytes moved": (16, 1 << 20)}
@@ -68,7 +68,7 @@ class Verdict:
     task: str
     kind: str
     accepted: bool
-    failed: Stage | Literal[""]
+    failed: Stage
     reason: str
     cycles: int = 0
     compiler: int = 0
@@ -136,25 +136,23 @@ class Judge:
             return judged(answer, rtl)
 
     def _judged(self, answer: Answer, rtl: bool) -> Verdict:
+        task = self.task
         stage: Stage = "parsed"
+        found: dict[str, Any] = {"compiler": task.cycles, "bound": task.bound}
         try:
-            program = program_of(self.task, answer)
+            program = program_of(task, answer)
             self._check_size(program)
             stage = "verified"
             program.verify()
             stage = "proven"
-            how = self._prove(program)
-            cycles = program.cycles()
-            rtl_cycles = self._on_rtl(program) if rtl else 0
+            reason = self._prove(program)
+            found |= {"cycles": program.cycles(), "rtl": self._on_rtl(program) if rtl else 0}
+            stage = ""
         except VTAError as error:
-            shown = getattr(error, "counterexample", None) or {}
-            return self._verdict(answer, stage, str(error), counterexample=shown, error=error)
-        return self._verdict(answer, "", how, cycles=cycles, rtl=rtl_cycles)
-
-    def _verdict(self, answer: Answer, failed: Any, reason: str, **more: Any) -> Verdict:
-        task = self.task
-        more |= {"compiler": task.cycles, "bound": task.bound}
-        return Verdict(task.name, kind_of(answer), not failed, failed, reason, **more)
+            reason = str(error)
+            found |= {"counterexample": getattr(error, "counterexample", None) or {}}
+            found |= {"error": error}
+        return Verdict(task.name, kind_of(answer), not stage, stage, reason, **found)
 
     def _check_size(self, program: Program) -> None:
         for (name, size), most in zip(_sizes(program), self._most, strict=True):
