@@ -14,6 +14,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import chdir
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -200,7 +201,15 @@ def _compiling() -> dict[str, Call]:
     at = _subjects()
     op, config, file = at["op"], at["config"], at["file"]
     declared = schedule.schedule(op, config)
+    dynamic = deepcopy(file)
+    dynamic.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "N"
+
+    def compile_sized(size: Any = 1) -> Any:
+        shapes = {dynamic.graph.input[0].name: (size, 3, 12, 12)}
+        return vtaops.compile_model(dynamic, shapes=shapes, prove=False)
+
     return {
+        "compile_model sized": _call(compile_sized),
         "compile": _call(vtaops.compile, op=op),
         "compile_model": _call(vtaops.compile_model, source=file),
         "compile_schedule": _call(

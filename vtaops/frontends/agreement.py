@@ -224,6 +224,12 @@ class _TfliteFile:
 
 
 _CLIPS = frozenset({"Relu", "Clip"})
+_VARIADIC = frozenset({"Concat", "Identity", "Max", "Mean", "Min", "Sum"})
+
+
+def _passes(node: onnx_files.NodeProto) -> bool:
+    """Return whether a node makes no other tensor than its only input."""
+    return node.op_type in _VARIADIC and len(node.input) == 1
 
 
 def _before_rounding(links: onnx_files.Connections, name: str, kept: Collection[str]) -> str:
@@ -234,7 +240,7 @@ def _before_rounding(links: onnx_files.Connections, name: str, kept: Collection[
     while (rounding := links.writers.get(name)) and rounding.op_type == "QuantizeLinear":
         before = str(rounding.input[0])
         writer = links.writers.get(before)
-        while writer is not None and writer.op_type in _CLIPS:
+        while writer is not None and (writer.op_type in _CLIPS or _passes(writer)):
             writer = links.writers.get(writer.input[0])
         if writer is None or writer.op_type != "DequantizeLinear":
             return "" if _is_rounded_before(links, before, kept) else before
@@ -242,6 +248,17 @@ def _before_rounding(links: onnx_files.Connections, name: str, kept: Collection[
         if name in kept:
             return before
     return ""
+
+
+def _roundings(links: onnx_files.Connections, name: str) -> list[onnx_files.NodeProto]:
+    """Return the roundings of a tensor."""
+    found = []
+    for reader in links.readers.get(name, []):
+        if _passes(reader):
+            found += _roundings(links, reader.output[0])
+        elif reader.op_type == "QuantizeLinear":
+            found.append(reader)
+    return found
 
 
 def _is_rounded_before(links: onnx_files.Connections, name: str, kept: Collection[str]) -> bool:
@@ -286,8 +303,7 @@ class _OnnxFile:
         """Return the file's integers of a tensor: those of its scale, if it is rounded to more."""
         rounded = node.inputs[0] if isinstance(node.op, Quantize) else tensor
         inputs = dict(zip(graph.inputs, self._inputs, strict=True))
-        readers = links.readers.get(inputs.get(rounded, rounded.name), [])
-        roundings = [reader for reader in readers if reader.op_type == "QuantizeLinear"]
+        roundings = _roundings(links, inputs.get(rounded, rounded.name))
         roundings.sort(
             key=lambda n: [*np.ravel(links.constants.get(n.input[1], ()))] != [tensor.scale]
         )

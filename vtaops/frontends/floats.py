@@ -171,5 +171,5 @@ def _term(value: Value | None) -> Array | None:
     if array is None or not (np.abs(array) <= np.finfo(np.float32).max).all():
         return None
     while array.ndim and len(array) == 1:
-        array = array[0]
+        array = array.squeeze(0)
     return array.astype(np.float32)

@@ -79,7 +79,26 @@ def inferred(node: OnnxNode, count: int, opset: int) -> list[Type]:
         made = onnx.shape_inference.infer_node_outputs(
             schema, node_proto(node, names), types, data, opset_imports=imports, ir_version=10
         )
-    return [type_of(made.get(name)) for name in names]
+    found = [type_of(made.get(name)) for name in names]
+    return [_without_late_windows(node, *each) for each in found]
+
+
+def _without_late_windows(node: OnnxNode, shape: tuple[int, ...] | None, dtype: str) -> Type:
+    """Return a type without the windows that begin behind an image.
+
+    ONNX counts such where the size of a pool is rounded up; ONNX Runtime leaves them out.
+    """
+    if shape is None or not node.attrs.get("ceil_mode"):
+        return shape, dtype
+    image, sides = node.reads[0].shape or shape, len(shape) - 2
+    strides = node.attrs.get("strides") or [1] * sides
+    pads = node.attrs.get("pads") or [0] * sides
+    late = (
+        (count - 1) * stride >= size + pad
+        for count, stride, size, pad in zip(shape[2:], strides, image[2:], pads, strict=False)
+    )
+    counts = (count - each for count, each in zip(shape[2:], late, strict=True))
+    return (*shape[:2], *counts), dtype
 
 
 def computed(value: Value) -> Array | None:

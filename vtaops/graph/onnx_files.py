@@ -126,9 +126,19 @@ def checked(model: ModelProto) -> ModelProto:
                 f"does not know: export the model with opset {OPSET} or a newer one"
             )
         if version < OPSET:
+            _drop_unread_pads(model)
             model = onnx.version_converter.convert_version(model, OPSET)
         _store_constants(model)
         return onnx.shape_inference.infer_shapes(model, data_prop=True)
+
+
+def _drop_unread_pads(model: ModelProto) -> None:
+    """Remove the number of pads that repeat the border, which ONNX's converter leaves behind."""
+    for node in model.graph.node:
+        if node.op_type == "Pad" and attributes(node).get("mode", b"constant") != b"constant":
+            stated = [each for each in node.attribute if each.name != "value"]
+            del node.attribute[:]
+            node.attribute.extend(stated)
 
 
 def require(package: str) -> Any:
@@ -496,6 +506,8 @@ def _set_dims(name: str, dims: Any, given: Sequence[int]) -> None:
     for dim, size in zip(dims, given, strict=True):
         if 0 < dim.dim_value != size:  # some exporters write dynamic dimensions as -1
             raise ModelError(f"input {name!r}: {dim.dim_value} is fixed in the model, not {size}")
+        if size != int(size) or not 0 <= size < 1 << 31:
+            raise ModelError(f"input {name!r}: {size} is no number of elements along an axis")
         dim.dim_value = int(size)
 
 

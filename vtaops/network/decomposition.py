@@ -179,7 +179,9 @@ def _convolution(node: Node, graph: Graph, target: Target) -> Steps | None:
 def _expanded(node: Node, graph: Graph, target: Target) -> Steps | None:
     (data,), (result,) = node.inputs, node.outputs
     readers = graph.consumers(result)
-    if not any(reader.op.pattern in (Pattern.WINDOWS, Pattern.ELEMENTWISE) for reader in readers):
+    images = len(data.shape) == len(result.shape) == 4
+    read = {reader.op.pattern for reader in readers} & {Pattern.WINDOWS, Pattern.ELEMENTWISE}
+    if not (images and read):
         return None
     return _repeated_pixels(data, result.shape, graph)
 
