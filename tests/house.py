@@ -235,9 +235,9 @@ LIMITS = {
     "arrows": 121,
     "arrows upwards": 3,
     "files in the largest circle": 6,
-    "tokens": 501_400,
+    "tokens": 491_000,
     "functions of a complexity over 15": 0,
-    "functions of a complexity over 10": 3,
+    "functions of a complexity over 10": 2,
 }
 """What today's house has; only a feature raises one. Goal: 355,000 tokens."""
 

@@ -79,8 +79,7 @@ def inferred(node: OnnxNode, count: int, opset: int) -> list[Type]:
         made = onnx.shape_inference.infer_node_outputs(
             schema, node_proto(node, names), types, data, opset_imports=imports, ir_version=10
         )
-    found = [type_of(made.get(name)) for name in names]
-    return [_without_late_windows(node, *each) for each in found]
+    return [_without_late_windows(node, *type_of(made.get(name))) for name in names]
 
 
 def _without_late_windows(node: OnnxNode, shape: tuple[int, ...] | None, dtype: str) -> Type:
