@@ -44,6 +44,9 @@ MOVES = (
 
 SATURATING = frozenset({"Relu", "Clip"})
 PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+MOST_WEIGHTS = 1 << 20
+"""Number of weights of a constant that are sampled to choose a power of two."""
+
 LARGEST, LARGEST_BIAS = 127, (1 << 31) - 1
 """Weights are symmetric int8, biases int32."""
 
@@ -309,7 +312,7 @@ def power_of_two_weight_scale(weight: Array, least: float = 0.0) -> float:
     """
     greatest = float(np.abs(weight).max())
     grids = _powers((-greatest, greatest), zero_points=False)
-    exact = weight.astype(np.float64)
+    exact = weight.reshape(-1)[:: max(1, weight.size // MOST_WEIGHTS)].astype(np.float64)
     errors = [np.square(exact - grid.rounded(exact)).sum() for grid in grids]
     scale = grids[int(np.argmin(errors))].scale
     while scale < least:
