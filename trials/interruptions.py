@@ -1,4 +1,4 @@
-"""Calls interrupted at random lines of the package: the next one is right, as if nothing had been.
+"""Ctrl-C at random lines of a call: the next call is right.
 
 A trace raises KeyboardInterrupt, as Ctrl-C does, before a line of a call: of an operator or of a
 network, on the simulator or on a virtual board. Few arrays take turns, in memory of the caller that
@@ -46,13 +46,14 @@ class Interruption:
     def __init__(self, file: str = "", line: int = 0) -> None:
         self.lines, self._at = Lines(), (file, line)
         self.happened = False
+        self._before = sys.gettrace()  # a debugger's
 
     def __enter__(self) -> Interruption:
         sys.settrace(self._call)
         return self
 
     def __exit__(self, *_: object) -> None:
-        sys.settrace(None)
+        sys.settrace(self._before)
 
     def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
         code = frame.f_code

@@ -136,9 +136,7 @@ def _drop_unread_pads(model: ModelProto) -> None:
     """Remove the number of pads that repeat the border, which ONNX's converter leaves behind."""
     for node in model.graph.node:
         if node.op_type == "Pad" and attributes(node).get("mode", b"constant") != b"constant":
-            stated = [each for each in node.attribute if each.name != "value"]
-            del node.attribute[:]
-            node.attribute.extend(stated)
+            refill(node.attribute, (each for each in node.attribute if each.name != "value"))
 
 
 def require(package: str) -> Any:
@@ -507,7 +505,7 @@ def _set_dims(name: str, dims: Any, given: Sequence[int]) -> None:
         if 0 < dim.dim_value != size:  # some exporters write dynamic dimensions as -1
             raise ModelError(f"input {name!r}: {dim.dim_value} is fixed in the model, not {size}")
         if size != int(size) or not 0 <= size < 1 << 31:
-            raise ModelError(f"input {name!r}: {size} is no number of elements along an axis")
+            raise ModelError(f"input {name!r}: {size} is no size; sizes are 0 to 2**31 - 1")
         dim.dim_value = int(size)
 
 

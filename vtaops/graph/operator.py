@@ -61,25 +61,25 @@ def graph_operator(cls: type[T]) -> type[T]:
 
 
 class Pattern(Enum):
-    """Of which elements of its inputs an operator computes an element of its result.
+    """Which elements of its inputs an element of an operator's result depends on.
 
-    It decides how VTA's images hold the tensors.
+    The pattern decides how VTA's images hold the tensors.
     """
 
     ELEMENTWISE = auto()
-    """Those at the same place, with parameters by channel at most."""
+    """Those at the same position; parameters may differ by channel."""
 
     WINDOWS = auto()
-    """Windows of pixels of images."""
+    """A window of the pixels of an image."""
 
     ROWS = auto()
-    """A row, which is along the last axis."""
+    """A row along the last axis."""
 
     PRODUCT = auto()
     """A row, and a column of a matrix."""
 
     MOVEMENT = auto()
-    """One, wherever it is: nothing is computed."""
+    """One at another position: nothing is computed."""
 
 
 class GraphOperator(ReprMixin):

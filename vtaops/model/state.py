@@ -216,7 +216,7 @@ class State:
 
     def _require_whole(self) -> None:
         if not self._is_whole:
-            raise DeviceError("the state was being written when it was interrupted; reset it")
+            raise DeviceError("a run or a reset of the state was interrupted; reset it")
 
     def held(self, region: Region) -> dict[str, DeviceBuffer]:
         """Return the memory of a launch that is state, by buffer name."""

@@ -179,9 +179,8 @@ def _convolution(node: Node, graph: Graph, target: Target) -> Steps | None:
 def _expanded(node: Node, graph: Graph, target: Target) -> Steps | None:
     (data,), (result,) = node.inputs, node.outputs
     readers = graph.consumers(result)
-    images = len(data.shape) == len(result.shape) == 4
-    read = {reader.op.pattern for reader in readers} & {Pattern.WINDOWS, Pattern.ELEMENTWISE}
-    if not (images and read):
+    read = {reader.op.pattern for reader in readers}
+    if read.isdisjoint({Pattern.WINDOWS, Pattern.ELEMENTWISE}):
         return None
     return _repeated_pixels(data, result.shape, graph)
 
@@ -189,7 +188,7 @@ def _expanded(node: Node, graph: Graph, target: Target) -> Steps | None:
 def _repeated_pixels(data: Tensor, shape: tuple[int, ...], graph: Graph) -> Steps | None:
     """Return operators that repeat channels and pixels; None if the host can do so for nothing."""
     maker = graph.maker(data)
-    if maker is None or isinstance(maker.op, ON_HOST) or len(data.shape) != 4:
+    if maker is None or isinstance(maker.op, ON_HOST) or {len(data.shape), len(shape)} != {4}:
         return None
     (n, c, h, w), (batch, channels, height, width) = data.shape, shape
     if n != batch:

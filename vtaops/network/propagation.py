@@ -1,4 +1,4 @@
-"""How storages pass an operator: what it makes of its input's, and which one it prefers.
+"""How a storage propagates through an operator: forward to its result, and back to its inputs.
 
 Most operators say by their pattern how their tensors are stored: those of windows store
 (N, C, H, W) as it is, and those of rows have the last axis as channels. A reshape or a
